@@ -1,0 +1,285 @@
+"""The ``interp`` command: parse, call the library, print. Every option is the library argument of that name."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="interp",
+    help="From a language model and text to an evaluated, browsable sparse autoencoder.\n\n"
+    "The usual order:  harvest -> train -> evaluate -> report.  Each step leaves a folder that the next one reads; "
+    "an interrupted step continues where it stopped when run again.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Model = Annotated[
+    str,
+    typer.Option(
+        help="What to read: 'smollm2-135m' (packaged, needs no hub), a hub name, a local folder or a .gguf file."
+    ),
+]
+Text = Annotated[
+    str,
+    typer.Option(
+        help="'python-docs' (ships with Python), a .txt/.jsonl/.parquet file, a folder of them, or a datasets name."
+    ),
+]
+Split = Annotated[
+    str, typer.Option(help="Which documents: all, train or heldout (by a hash of each document).")
+]
+Tokens = Annotated[
+    str | None, typer.Option(help="How many tokens: 200000, 500k, 1M. Default: the whole text.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
+Engine = Annotated[str, typer.Option(help="huggingface or transformer_lens.")]
+Dtype = Annotated[str, typer.Option(help="The model's precision: float32, bfloat16, float16.")]
+Layers = Annotated[
+    int | None,
+    typer.Option(help="Load only the first N layers (harvesting never runs the deeper ones anyway)."),
+]
+
+
+@app.callback()
+def _setup(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the library's debug messages.")
+    ] = False,
+) -> None:
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO, format="%(message)s", stream=sys.stderr, force=True
+    )
+    for noisy in ("httpx", "urllib3", "filelock", "numba", "matplotlib", "fsspec"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+@app.command()
+def harvest(
+    model: Model,
+    site: Annotated[
+        list[str], typer.Option(help="Where to read, e.g. resid_post.15; repeat for several sites.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the store; an unfinished one is continued.")],
+    text: Text = "python-docs",
+    split: Split = "train",
+    tokens: Tokens = None,
+    context_size: Annotated[int, typer.Option(help="Tokens per context.")] = 128,
+    batch_size: Annotated[str, typer.Option(help="Contexts per forward pass, or 'auto'.")] = "auto",
+    store_dtype: Annotated[
+        str, typer.Option(help="On disk: bfloat16, float16, float32 or int8.")
+    ] = "bfloat16",
+    mode: Annotated[str, typer.Option(help="pad: a document a row; pack: documents share rows.")] = "pad",
+    isolate_documents: Annotated[
+        bool, typer.Option(help="Whether attention stays inside a document when packed.")
+    ] = True,
+    engine: Engine = "huggingface",
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+    n_layers: Layers = None,
+    dry_run: Annotated[bool, typer.Option(help="Only print the estimate of bytes and time.")] = False,
+) -> None:
+    """Run a model over text and keep its activations in a store on disk.
+
+    Example: interp harvest --model smollm2-135m --site resid_post.15 --tokens 200k --out store/
+    """
+    from interp.activations.harvest import harvest as run
+    from interp.activations.text import load_text
+    from interp.models.loading import load_model
+
+    lm = load_model(model, engine=engine, device=device, dtype=dtype, n_layers=n_layers)
+    store = run(
+        lm,
+        load_text(text, split=split),
+        site,
+        out,
+        tokens=tokens,
+        context_size=context_size,
+        batch_size=batch_size if batch_size == "auto" else int(batch_size),
+        dtype=store_dtype,
+        mode=mode,
+        isolate_documents=isolate_documents,
+        dry_run=dry_run,
+    )
+    typer.echo(store)
+
+
+@app.command()
+def train(
+    store: Annotated[Path, typer.Option(help="A store made by 'interp harvest'.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is continued.")],
+    architecture: Annotated[str, typer.Option(help="gated or standard.")] = "gated",
+    d_sae: Annotated[int, typer.Option(help="Number of latents.")] = 4608,
+    l1_coefficient: Annotated[
+        float, typer.Option(help="Sparsity weight on the loss summed over dimensions.")
+    ] = 3.0,
+    site: Annotated[
+        str | None, typer.Option(help="Which of the store's sites, where it has several.")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 3000,
+    batch_size: Annotated[int, typer.Option(help="Tokens per step.")] = 1024,
+    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
+    backend: Annotated[str, typer.Option(help="auto, dense, reference, cpu or triton.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Weights, data order and resampling.")] = 0,
+    tracker: Annotated[str, typer.Option(help="jsonl, wandb or none.")] = "jsonl",
+    resume: Annotated[bool, typer.Option(help="Continue an unfinished run in OUT.")] = True,
+    device: Device = "auto",
+) -> None:
+    """Train a sparse autoencoder on a store.
+
+    Example: interp train --store store/ --architecture gated --d-sae 9216 --l1-coefficient 3 --out run/
+    """
+    from interp.sae.training import train as run
+
+    trained = run(
+        store,
+        architecture=architecture,
+        d_sae=d_sae,
+        l1_coefficient=l1_coefficient,
+        site=site,
+        steps=steps,
+        batch_size=batch_size,
+        lr=lr,
+        backend=backend,
+        seed=seed,
+        tracker=tracker,
+        resume="auto" if resume else None,
+        device=device,
+        out=out,
+    )
+    typer.echo(trained)
+
+
+@app.command()
+def evaluate(
+    sae: Annotated[
+        Path, typer.Option(help="A run folder, or an SAE folder (ours, SAELens, dictionary_learning).")
+    ],
+    model: Model,
+    text: Text = "python-docs",
+    split: Split = "heldout",
+    tokens: Tokens = "50k",
+    site: Annotated[
+        str | None, typer.Option(help="Where to splice; default: the site the SAE was trained on.")
+    ] = None,
+    positions: Annotated[
+        str, typer.Option(help="trained: only the tokens the SAE was trained for; all: every token.")
+    ] = "trained",
+    with_error_term: Annotated[
+        bool, typer.Option(help="Add back the SAE's error: must give the clean loss.")
+    ] = False,
+    engine: Engine = "huggingface",
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write metrics.json; default: into the run.")
+    ] = None,
+) -> None:
+    """Measure an SAE on held-out text, alone and spliced into the model.
+
+    Example: interp evaluate --sae run/ --model smollm2-135m --text python-docs
+    """
+    from interp.activations.text import load_text
+    from interp.models.loading import load_model
+    from interp.sae.evaluate import evaluate as run
+
+    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    scores = run(
+        sae,
+        lm,
+        load_text(text, split=split),
+        site=site,
+        tokens=tokens,
+        positions=positions,
+        with_error_term=with_error_term,
+    )
+    typer.echo(scores)
+    target = out or sae / "metrics.json"
+    scores.save(target)
+    typer.echo(f"saved to {target}")
+
+
+@app.command()
+def report(
+    sae: Annotated[
+        list[Path], typer.Option(help="Run folder; repeat to compare several (the first is browsed).")
+    ],
+    store: Annotated[Path, typer.Option(help="The store whose contexts illustrate the latents.")],
+    out: Annotated[Path, typer.Option(help="Folder for index.html, figures and features.json.")] = Path(
+        "report"
+    ),
+    model: Annotated[
+        str | None, typer.Option(help="Adds promoted and suppressed tokens; same forms as elsewhere.")
+    ] = None,
+    n_latents: Annotated[int, typer.Option(help="How many latents get a page.")] = 200,
+    device: Device = "auto",
+) -> None:
+    """Write a static HTML report: metrics, figures and a page per interpretable latent.
+
+    Example: interp report --sae run/ --store store/ --model smollm2-135m --out report/
+    """
+    from interp.models.loading import load_model
+    from interp.sae.dashboard.report import report as run
+
+    lm = load_model(model, device=device) if model else None
+    typer.echo(run(list(sae), store, lm, out=out, n_latents=n_latents))
+
+
+@app.command()
+def verify(
+    store: Annotated[Path, typer.Argument(help="A store to check, shard by shard, against its checksums.")],
+) -> None:
+    """Check a store's shards against their checksums."""
+    from interp.activations.store import ActivationStore
+
+    opened = ActivationStore.open(store)
+    opened.verify()
+    typer.echo(f"{store}: all shards intact\n{opened}")
+
+
+@app.command()
+def export(
+    sae: Annotated[Path, typer.Option(help="A run or SAE folder.")],
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    to: Annotated[
+        str, typer.Option(help="saelens, dictionary_learning or jumprelu (our own inference form).")
+    ] = "saelens",
+) -> None:
+    """Convert an SAE for another library."""
+    from interp.core.messages import one_of
+    from interp.sae.interchange import save_dictionary_learning, save_saelens
+    from interp.sae.loading import load_sae
+
+    one_of("to", to, ("saelens", "dictionary_learning", "jumprelu"))
+    loaded = load_sae(sae)
+    if to == "saelens":
+        save_saelens(loaded, out)
+    elif to == "dictionary_learning":
+        save_dictionary_learning(loaded, out)
+    else:
+        loaded.to_jumprelu().save_pretrained(out)
+    typer.echo(f"wrote {out}")
+
+
+def main() -> None:
+    """Entry point: user errors become one line and exit code 2, an interrupt exit code 130."""
+    try:
+        app()
+    except (ValueError, TypeError, FileNotFoundError, ImportError) as error:
+        if logging.getLogger().isEnabledFor(logging.DEBUG):
+            raise
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; run the same command again to continue", err=True)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
