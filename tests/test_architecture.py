@@ -48,7 +48,8 @@ def test_imports_point_down_only(package: str) -> None:
                 assert module not in ("interp", "interp.cli"), f"{path.relative_to(ROOT)} imports {module}"
             else:
                 allowed = MAY_IMPORT[package] | {package}
-                assert used in allowed, f"{path.relative_to(ROOT)} imports {module}: {package} is below {used}"
+                where = path.relative_to(ROOT)
+                assert used in allowed, f"{where} imports {module}: {package} is below {used}"
 
 
 def test_import_interp_is_light() -> None:
