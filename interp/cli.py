@@ -1,4 +1,4 @@
-"""The ``interp`` command: parse, call the library, print. Every option is the library argument of that name."""
+"""The ``interp`` command: parse, call the library, print. Every option is a library argument of that name."""
 
 from __future__ import annotations
 
