@@ -1,0 +1,161 @@
+"""What the sparse step passes around: parameters, loss options, the list of open gates, losses, gradients.
+
+Every backend (plain torch, numba, Triton) takes and returns these, so that they can be compared one by one.
+Notation: n tokens, d width, F latents, z open gates (pairs of a token and a latent with a positive gate).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.core.messages import one_of
+
+SPARSITIES = ("l1", "ri_l1")
+REDUCTIONS = ("sum", "mean")
+
+
+class GatedParams(NamedTuple):
+    """A Gated SAE's parameters. ``r_mag=None`` means r = 0; ``W_mag=None`` means tied to ``W_gate``.
+
+    Gate ``pi = xc . W_gate_i + b_gate_i``; magnitude ``mu = exp(r_mag_i) q_i + b_mag_i`` with ``q_i`` the
+    gate's own product ``xc . W_gate_i`` when tied and ``xc . W_mag_i`` when not.
+    """
+
+    W_gate: Float[Tensor, "F d"]
+    W_dec: Float[Tensor, "F d"]
+    b_gate: Float[Tensor, " F"]
+    b_mag: Float[Tensor, " F"]
+    b_dec: Float[Tensor, " d"]
+    r_mag: Float[Tensor, " F"] | None = None
+    W_mag: Float[Tensor, "F d"] | None = None
+
+
+class StandardParams(NamedTuple):
+    """A ReLU SAE's parameters: ``f = ReLU(xc . W_enc_i + b_enc_i)``."""
+
+    W_enc: Float[Tensor, "F d"]
+    W_dec: Float[Tensor, "F d"]
+    b_enc: Float[Tensor, " F"]
+    b_dec: Float[Tensor, " d"]
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """Which loss: sections 3.3 to 3.6 of the Gated SAE paper's reading.
+
+    sparsity: ``"l1"`` weighs every latent alike (decoder rows are then kept at unit norm); ``"ri_l1"``
+        weighs latent i by ``|d_i|``. In a standard SAE the norm always receives its gradient.
+    freeze_decoder: gated only. The decoder is a constant in the auxiliary reconstruction and, under
+        ``ri_l1``, in the norm factor: both or neither.
+    detach_centering: gated only. The sparsity and auxiliary terms don't reach ``b_dec`` through the
+        centring ``x - b_dec``.
+    mse_reduction: squared errors summed (``"sum"``) or averaged (``"mean"``) over the d dimensions.
+    center_input: whether ``b_dec`` is subtracted from the input.
+    """
+
+    sparsity: str = "l1"
+    freeze_decoder: bool = True
+    detach_centering: bool = False
+    mse_reduction: str = "sum"
+    center_input: bool = True
+
+    def __post_init__(self) -> None:
+        one_of("sparsity", self.sparsity, SPARSITIES)
+        one_of("mse_reduction", self.mse_reduction, REDUCTIONS)
+
+    def error_scale(self, n_tokens: int, d: int) -> float:
+        """Factor on the squared error summed over everything: 1/n, or 1/(n d) for the mean reduction."""
+        return 1.0 / (max(n_tokens, 1) * (d if self.mse_reduction == "mean" else 1))
+
+
+@dataclass(frozen=True)
+class OpenGates:
+    """The list of open gates, sorted by (latent, token), with the same list indexed by token.
+
+    ``values`` and every other per-gate array is in (latent, token) order. Walking token t: for q in
+    ``range(token_ptr[t], token_ptr[t + 1])`` the latent is ``latents[q]`` (ascending) and its values stand at
+    position ``order[q]`` of the per-gate arrays.
+    """
+
+    latent_ptr: Int[Tensor, " F+1"]  # int64
+    tokens: Int[Tensor, " z"]  # int32
+    values: Float[Tensor, " z"]  # xc . w_i, without the bias
+    token_ptr: Int[Tensor, " n+1"]  # int64
+    latents: Int[Tensor, " z"]  # int32
+    order: Int[Tensor, " z"]  # int64
+
+    def __len__(self) -> int:
+        return self.values.shape[0]
+
+    @property
+    def n_tokens(self) -> int:
+        return self.token_ptr.shape[0] - 1
+
+    @property
+    def n_latents(self) -> int:
+        return self.latent_ptr.shape[0] - 1
+
+    def hits(self) -> Int[Tensor, " F"]:
+        """Number of open gates of each latent."""
+        return self.latent_ptr.diff()
+
+    def latent_of_entry(self) -> Int[Tensor, " z"]:
+        """The latent of every entry, in (latent, token) order."""
+        indices = torch.arange(self.n_latents, device=self.latent_ptr.device)
+        return torch.repeat_interleave(indices, self.hits(), output_size=len(self))
+
+
+class Losses(NamedTuple):
+    """One step's loss, as 0-dim float64 tensors; ``total = reconstruction + l1 * sparsity + auxiliary``."""
+
+    reconstruction: Tensor
+    sparsity: Tensor
+    auxiliary: Tensor
+    l0: Tensor
+    open_gates: Tensor
+    fired: Int[Tensor, " F"]  # tokens on which f_i > 0
+
+
+class GatedTokenPass(NamedTuple):
+    """Per-gate results of the token pass in (latent, token) order, and the residual gradients per token."""
+
+    f: Float[Tensor, " z"]
+    a: Float[Tensor, " z"]  # ReLU(pi)
+    alpha: Float[Tensor, " z"]  # dL/dpi
+    beta: Float[Tensor, " z"]  # dL/dmu
+    G: Float[Tensor, "n d"]  # dL/dx_hat
+    G_aux: Float[Tensor, "n d"]  # dL/dx_tilde
+
+
+class StandardTokenPass(NamedTuple):
+    """As :class:`GatedTokenPass` with one code only."""
+
+    f: Float[Tensor, " z"]
+    beta: Float[Tensor, " z"]  # dL/df, sparsity included
+    G: Float[Tensor, "n d"]  # dL/dx_hat
+
+
+class GatedGrads(NamedTuple):
+    """Gradients of the gated loss, field for field those of :class:`GatedParams`."""
+
+    W_gate: Float[Tensor, "F d"]
+    W_dec: Float[Tensor, "F d"]
+    b_gate: Float[Tensor, " F"]
+    b_mag: Float[Tensor, " F"]
+    b_dec: Float[Tensor, " d"]
+    r_mag: Float[Tensor, " F"] | None
+    W_mag: Float[Tensor, "F d"] | None
+
+
+class StandardGrads(NamedTuple):
+    """Gradients of the standard loss, field for field those of :class:`StandardParams`."""
+
+    W_enc: Float[Tensor, "F d"]
+    W_dec: Float[Tensor, "F d"]
+    b_enc: Float[Tensor, " F"]
+    b_dec: Float[Tensor, " d"]
