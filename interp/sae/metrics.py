@@ -1,8 +1,8 @@
 """What an SAE is measured by: exact formulas, and accumulators that stay exact over a stream.
 
-Every figure is a ratio of sums over the whole evaluation set, never a mean of per-batch figures, so the batch size
-cannot change it.  Sums are kept in float64 and counts in int64.  Definitions follow Rajamanoharan et al. 2024 (Gated
-SAEs, section 5 and appendix B) unless a docstring says otherwise.
+Every figure is a ratio of sums over the whole evaluation set, never a mean of per-batch figures, so the
+batch size cannot change it.  Sums are kept in float64 and counts in int64.  Definitions follow Rajamanoharan
+et al. 2024 ("Improving Dictionary Learning with Gated Sparse Autoencoders") unless a docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def _double(x: Tensor) -> Tensor:
 class ReconstructionStats:
     """Second moments of x and its reconstruction, accumulated over any split into batches.
 
-    Sums are taken about a fixed point (the first batch's mean), so that a common mean much larger than the spread
-    does not cancel the digits of the variance.
+    Sums are taken about a fixed point (the first batch's mean), so that a common mean much larger than the
+    spread does not cancel the digits of the variance.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class ReconstructionStats:
 
     @property
     def fvu(self) -> float:
-        """Fraction of variance unexplained: sum ||x - x_hat||^2 / sum ||x - mean x||^2, mean over the whole set."""
+        """Fraction of variance unexplained: sum ||x - x_hat||^2 / sum ||x - mean x||^2 over the whole set."""
         self._need()
         variance = self._uu - (self._sum_u @ self._sum_u).item() / self.n
         return self._sse / variance if variance > 0 else math.nan
@@ -97,9 +97,9 @@ class ReconstructionStats:
     def gamma(self, center: bool = False) -> float:
         """Relative reconstruction bias: the c for which x_hat / c is closest to x; below 1 is shrinkage.
 
-        gamma = E||x_hat||^2 / E<x_hat, x>, a ratio of means over the whole set.  With `center` the mean of x is first
-        subtracted from both: a large common mean, carried by b_dec alone, otherwise pulls gamma to 1 and hides
-        shrinkage.
+        gamma = E||x_hat||^2 / E<x_hat, x>, a ratio of means over the whole set.  With `center` the mean of x
+        is first subtracted from both: a large common mean, carried by b_dec alone, otherwise pulls gamma to 1
+        and hides shrinkage.
         """
         origin = self._need()
         mean_u = self._sum_u / self.n
@@ -117,7 +117,10 @@ class ReconstructionStats:
 
     @property
     def l2_ratio(self) -> float:
-        """Mean over tokens of ||x_hat|| / ||x||.  An unbiased imperfect SAE is below 1: no evidence of shrinkage."""
+        """Mean over tokens of ||x_hat|| / ||x||.
+
+        An unbiased but imperfect SAE is below 1, so this is no evidence of shrinkage: see `gamma`.
+        """
         self._need()
         return self._l2_ratio / self.n
 
@@ -144,7 +147,7 @@ class FiringStats:
         self.n += n
         self.hits += torch.bincount(latents, minlength=len(self.hits))
         self.activation_sum.index_add_(0, latents, values)
-        self.activation_max.index_reduce_(0, latents, values, "amax")
+        self.activation_max.scatter_reduce_(0, latents, values, "amax")
 
     @property
     def l0(self) -> float:
@@ -227,8 +230,8 @@ def l0(codes: Float[Tensor, "n F"]) -> float:
 def loss_recovered(ce_clean: float, ce_spliced: float, ce_ablated: float) -> float:
     """1 - (CE(spliced) - CE(clean)) / (CE(ablated) - CE(clean)); cross-entropies in nats per token.
 
-    It may exceed 1 or be negative.  Where ablation changes the loss by less than 1e-6 nats the ratio means nothing:
-    the result is NaN, with a warning.
+    It may exceed 1 or be negative.  Where ablation changes the loss by less than 1e-6 nats the ratio means
+    nothing: the result is NaN, with a warning.
     """
     return 1.0 - _share(ce_spliced - ce_clean, ce_ablated - ce_clean, "loss recovered", "the cross-entropy")
 
@@ -259,7 +262,7 @@ def mean_max_cosine_similarity(
 def share_recovered(
     true_directions: Float[Tensor, "T d"], dictionary: Float[Tensor, "F d"], threshold: float = 0.9
 ) -> float:
-    """Share of true directions that a dictionary row matches with a cosine above `threshold` (synthetic data)."""
+    """Share of true directions with a dictionary row at a cosine above `threshold` (synthetic data)."""
     return (_max_cosines(true_directions, dictionary) > threshold).double().mean().item()
 
 
