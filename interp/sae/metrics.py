@@ -2,7 +2,7 @@
 
 Every figure is a ratio of sums over the whole evaluation set, never a mean of per-batch figures, so the
 batch size cannot change it.  Sums are kept in float64 and counts in int64.  Definitions follow Rajamanoharan
-et al. 2024 ("Improving Dictionary Learning with Gated Sparse Autoencoders") unless a docstring says otherwise.
+et al. 2024 (Gated SAEs, arXiv 2404.16014v2) unless a docstring says otherwise.
 """
 
 from __future__ import annotations
