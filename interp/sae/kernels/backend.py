@@ -1,0 +1,72 @@
+"""What a sparse backend offers to the training step and to inference; a backend is a module with these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.sae.kernels.lists import (
+    GatedGrads,
+    GatedParams,
+    Losses,
+    LossOptions,
+    OpenGates,
+    StandardGrads,
+    StandardParams,
+)
+
+P = TypeVar("P", GatedParams, StandardParams)
+
+
+@dataclass(frozen=True)
+class FusedAdam:
+    """What a kernel needs to finish a step by itself: Adam with ``beta1 = 0`` on the touched rows, in place.
+
+    For every parameter: ``v <- beta2^(step - last_step) v + (1 - beta2) g^2``, ``last_step <- step``,
+    ``p <- p - lr g / (sqrt(v / (1 - beta2^step)) + eps)``. With ``unit_norm`` the component of a decoder
+    row's gradient along the row is removed first, and the row is divided by its norm afterwards (a row whose
+    norm would fall below 1e-12 keeps its previous value).
+
+    step: this step's number, from 1. v, last_step: the optimiser's tensors, field for field those of the
+    parameters (None where the parameter is None).
+    """
+
+    lr: float
+    beta2: float
+    eps: float
+    step: int
+    unit_norm: bool
+    v: GatedParams | StandardParams
+    last_step: GatedParams | StandardParams
+
+
+class Backend(Protocol):
+    """A module of compiled kernels."""
+
+    def gradients(
+        self, params: P, x: Float[Tensor, "n d"], l1: float, options: LossOptions
+    ) -> tuple[Losses, GatedGrads | StandardGrads]:
+        """Losses and gradients, nothing changed: for other optimisers and for gradient clipping."""
+
+    def update(
+        self, params: P, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam
+    ) -> Losses:
+        """A whole training step in place; gradients never become F x d tensors."""
+
+    def compact(
+        self, xc: Float[Tensor, "n d"], weight: Float[Tensor, "F d"], threshold: Float[Tensor, " F"]
+    ) -> OpenGates:
+        """List the pairs with ``xc . w_i > threshold_i`` without an n x F tensor."""
+
+    def decode(
+        self,
+        token_ptr: Tensor,
+        latents: Tensor,
+        values: Tensor,
+        W_dec: Float[Tensor, "F d"],
+        b_dec: Float[Tensor, " d"],
+    ) -> Float[Tensor, "n d"]:
+        """``sum over a token's entries of value * W_dec[latent] + b_dec``, entries in token order."""
