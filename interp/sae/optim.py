@@ -94,7 +94,7 @@ class RowSparseAdam(torch.optim.Optimizer):
             rows, grad = grad.indices()[0], grad.values()
         v_now = v if rows is None else v[rows]
         missed = steps - (last_step if rows is None else last_step[rows])
-        v_now.mul_((beta2**missed).to(v.dtype).reshape(-1, *[1] * (v.dim() - 1)))
+        v_now.mul_((beta2 ** missed.double()).to(v.dtype).reshape(-1, *[1] * (v.dim() - 1)))
         v_now.addcmul_(grad, grad, value=1 - beta2)
         denominator = (v_now.sqrt() / (1 - beta2**steps) ** 0.5).add_(group["eps"])
         if rows is None:

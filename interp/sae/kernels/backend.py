@@ -20,6 +20,8 @@ from interp.sae.kernels.lists import (
 
 P = TypeVar("P", GatedParams, StandardParams)
 
+SMALLEST_NORM = 1e-12  # of a decoder row that is renormalised; a smaller one keeps its previous value
+
 
 @dataclass(frozen=True)
 class FusedAdam:
@@ -28,7 +30,7 @@ class FusedAdam:
     For every parameter: ``v <- beta2^(step - last_step) v + (1 - beta2) g^2``, ``last_step <- step``,
     ``p <- p - lr g / (sqrt(v / (1 - beta2^step)) + eps)``. With ``unit_norm`` the component of a decoder
     row's gradient along the row is removed first, and the row is divided by its norm afterwards (a row whose
-    norm would fall below 1e-12 keeps its previous value).
+    norm would fall below ``SMALLEST_NORM`` keeps its previous value).
 
     step: this step's number, from 1. v, last_step: the optimiser's tensors, field for field those of the
     parameters (None where the parameter is None).

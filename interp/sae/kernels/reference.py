@@ -6,6 +6,8 @@ zero. So one dense product finds the open gates, tile by tile, and the rest walk
 * ``compact``                 pre-activations of a tile of latents -> list of those above a threshold
 * ``*_token_pass``            per token: reconstructions, losses, and the cotangents of its open gates
 * ``*_latent_pass``           per latent: gradients of its rows and biases
+* ``gradients``, ``update``   the whole step without and with the optimiser
+* ``decode``                  reconstruction from a list, for inference
 
 Source: Rajamanoharan et al. 2024 (arXiv 2404.16014), appendix G for the loss; closed-form gradients derived.
 """
@@ -13,11 +15,13 @@ Source: Rajamanoharan et al. 2024 (arXiv 2404.16014), appendix G for the loss; c
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.sae.kernels.backend import SMALLEST_NORM, FusedAdam, P
 from interp.sae.kernels.lists import (
     GatedGrads,
     GatedParams,
@@ -233,22 +237,74 @@ def standard_latent_pass(
     return StandardGrads(W_enc, W_dec, b_enc, b_dec)
 
 
-def gated_step(
-    params: GatedParams, x: Float[Tensor, "n d"], l1: float, options: LossOptions
-) -> tuple[Losses, GatedGrads]:
-    """Losses and gradients of a gated SAE by the list form."""
-    gates = compact(center(x, params.b_dec, options), params.W_gate, -params.b_gate)
-    losses, passed = gated_token_pass(params, x, gates, l1, options)
-    return losses, gated_latent_pass(params, x, gates, passed, l1, options)
+def gradients(
+    params: P, x: Float[Tensor, "n d"], l1: float, options: LossOptions
+) -> tuple[Losses, GatedGrads | StandardGrads]:
+    """Losses and gradients by the list form; nothing is changed."""
+    return _run(params, x, l1, options)[1:]
 
 
-def standard_step(
-    params: StandardParams, x: Float[Tensor, "n d"], l1: float, options: LossOptions
-) -> tuple[Losses, StandardGrads]:
-    """Losses and gradients of a standard SAE by the list form."""
-    gates = compact(center(x, params.b_dec, options), params.W_enc, -params.b_enc)
-    losses, passed = standard_token_pass(params, x, gates, l1, options)
-    return losses, standard_latent_pass(params, x, gates, passed, l1, options)
+def update(params: P, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam) -> Losses:
+    """A whole training step in place: the rows of latents with an open gate move, and ``b_dec``."""
+    gates, losses, grads = _run(params, x, l1, options)
+    touched = torch.nonzero(gates.hits())[:, 0]
+    for name, parameter in params._asdict().items():
+        if parameter is None:
+            continue
+        rows = slice(None) if name == "b_dec" else touched
+        constrained = adam.unit_norm and name == "W_dec"
+        v, last_step = getattr(adam.v, name), getattr(adam.last_step, name)
+        _adam_rows(parameter, getattr(grads, name), v, last_step, rows, adam, unit_norm=constrained)
+    return losses
+
+
+def decode(
+    token_ptr: Tensor,
+    latents: Tensor,
+    values: Tensor,
+    W_dec: Float[Tensor, "F d"],
+    b_dec: Float[Tensor, " d"],
+) -> Float[Tensor, "n d"]:
+    """``sum over a token's entries of value * W_dec[latent] + b_dec``."""
+    out = b_dec.repeat(token_ptr.shape[0] - 1, 1)
+    tokens = torch.repeat_interleave(torch.arange(out.shape[0], device=out.device), token_ptr.diff())
+    for part in _chunks(latents.shape[0]):
+        out.index_add_(0, tokens[part], values[part, None] * W_dec[latents[part].long()])
+    return out
+
+
+def _run(params: P, x: Tensor, l1: float, options: LossOptions) -> tuple[OpenGates, Losses, Any]:
+    xc = center(x, params.b_dec, options)
+    if isinstance(params, GatedParams):
+        gates = compact(xc, params.W_gate, -params.b_gate)
+        losses, passed = gated_token_pass(params, x, gates, l1, options)
+        return gates, losses, gated_latent_pass(params, x, gates, passed, l1, options)
+    gates = compact(xc, params.W_enc, -params.b_enc)
+    losses, one_code = standard_token_pass(params, x, gates, l1, options)
+    return gates, losses, standard_latent_pass(params, x, gates, one_code, l1, options)
+
+
+def _adam_rows(
+    parameter: Tensor,
+    grad: Tensor,
+    v: Tensor,
+    last_step: Tensor,
+    rows: Tensor | slice,
+    adam: FusedAdam,
+    *,
+    unit_norm: bool,
+) -> None:
+    old, g = parameter[rows], grad[rows]
+    if unit_norm:
+        g = g - (g * old).sum(1, keepdim=True) * old
+    decay = (adam.beta2 ** (adam.step - last_step[rows]).double()).to(v.dtype)
+    v[rows] = v[rows] * (decay[:, None] if v.dim() == 2 else decay) + (1 - adam.beta2) * g * g
+    last_step[rows] = adam.step
+    new = old - adam.lr * g / ((v[rows] / (1 - adam.beta2**adam.step)).sqrt() + adam.eps)
+    if unit_norm:
+        norms = new.norm(dim=1, keepdim=True)
+        new = torch.where(norms < SMALLEST_NORM, old, new / norms)
+    parameter[rows] = new
 
 
 def _sum_rows(gates: OpenGates, coefficients: Tensor, rows: Float[Tensor, "n d"]) -> Float[Tensor, "F d"]:
