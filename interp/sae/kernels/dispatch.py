@@ -42,7 +42,7 @@ def load_backend(name: str) -> Backend:
         warn_once(
             _log,
             "numba",
-            "numba is not installed: sparse SAE kernels run in plain torch, several times slower; pip install numba",
+            "numba is not installed: sparse SAE kernels run in plain torch, slower; pip install numba",
         )
         name = "reference"
     if name == "triton" and not installed("triton"):
