@@ -1,0 +1,101 @@
+"""Running contexts through a model: batches by length, and half as large when memory runs out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.activations.packing import ContextBatch, TokenContexts
+from interp.models.sites import Site
+
+if TYPE_CHECKING:
+    from interp.models.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+_AUTO_TOKENS = {"cpu": 2048, "mps": 8192}  # padded tokens in a batch; any other device:
+_AUTO_TOKENS_ACCELERATOR = 32_768
+
+
+def resolve_batch_size(batch_size: int | str, context_size: int, device: torch.device) -> int:
+    """Full contexts in a batch; "auto" depends on nothing but the device's type and `context_size`."""
+    if batch_size == "auto":
+        return max(1, _AUTO_TOKENS.get(device.type, _AUTO_TOKENS_ACCELERATOR) // context_size)
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f'batch_size={batch_size!r}: give a number of contexts or "auto"')
+    return batch_size
+
+
+def length_batches(
+    indices: np.ndarray | Sequence[int], lengths: np.ndarray, padded_tokens: int
+) -> Iterator[np.ndarray]:
+    """Split contexts into batches of similar length, longest first, of at most `padded_tokens` with padding.
+
+    `lengths` are those of all contexts. The largest batch comes first, so that running out of memory shows
+    at the start.
+    """
+    indices = np.asarray(indices)
+    order = indices[np.argsort(-lengths[indices], kind="stable")]
+    start = 0
+    while start < len(order):
+        count = max(1, padded_tokens // int(lengths[order[start]]))
+        yield order[start : start + count]
+        start += count
+
+
+class ContextRunner:
+    """Activations of contexts at some sites; remembers the batch size that fits into memory."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        contexts: TokenContexts,
+        sites: Sequence[Site],
+        batch_size: int | str = "auto",
+    ) -> None:
+        self.model, self.contexts, self.sites = model, contexts, list(sites)
+        size = resolve_batch_size(batch_size, contexts.context_size, model.device)
+        self.padded_tokens = size * contexts.context_size
+
+    def run(self, indices: np.ndarray | Sequence[int]) -> Iterator[tuple[ContextBatch, dict[Site, Tensor]]]:
+        """Batches of these contexts (in order of length), each with its activations [b s width]."""
+        for batch in length_batches(indices, self.contexts.lengths, self.padded_tokens):
+            yield from self._fitting(batch)
+
+    def _fitting(self, indices: np.ndarray) -> Iterator[tuple[ContextBatch, dict[Site, Tensor]]]:
+        batch = self.contexts.batch(indices)
+        try:
+            activations = self._forward(batch)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error) or len(indices) == 1:
+                raise
+            activations = None
+        if activations is not None:
+            yield batch, activations
+            return
+        if self.model.device.type == "cuda":
+            torch.cuda.empty_cache()
+        half = len(indices) // 2
+        self.padded_tokens = max(half * batch.input_ids.shape[1], self.contexts.context_size)
+        logger.warning("out of memory with %d contexts a batch: going on with %d", len(indices), half)
+        yield from self._fitting(indices[:half])
+        yield from self._fitting(indices[half:])
+
+    @torch.inference_mode()
+    def _forward(self, batch: ContextBatch) -> dict[Site, Tensor]:
+        packed = bool((batch.segment_ids > 0).any())
+        return self.model.activations(
+            batch.input_ids,
+            self.sites,
+            attention_mask=batch.attention_mask,
+            position_ids=batch.position_ids,
+            segment_ids=batch.segment_ids if packed else None,
+        )
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)

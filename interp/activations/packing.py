@@ -1,0 +1,305 @@
+"""Documents -> contexts of tokens: what a model is shown in one row of a batch.
+
+Two modes. "pad": a context holds (a window of) one document and is padded on the right. "pack": contexts are
+filled to the brim with consecutive documents, cut where they end; unless told otherwise no document attends
+to another (`isolate_documents`). In both every token of the text appears exactly once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp.activations.documents import Documents
+from interp.core.messages import one_of
+
+if TYPE_CHECKING:
+    from interp.models.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+MODES = ("pad", "pack")
+_TOKENIZER_BATCH = 256  # documents handed to the tokenizer at once
+
+
+@dataclass
+class ContextBatch:
+    """Contexts padded on the right to the longest of them; all tensors but `context_ids` are [b s].
+
+    Padding has token 0, position 0, attention 0, segment -1 and document -1: tell it by `attention_mask`,
+    never by the token. `position_ids` restart wherever attention does, that is at every new `segment_ids`.
+    """
+
+    input_ids: Int[Tensor, "b s"]
+    attention_mask: Int[Tensor, "b s"]
+    position_ids: Int[Tensor, "b s"]
+    segment_ids: Int[Tensor, "b s"]
+    doc_ids: Int[Tensor, "b s"]
+    special: Bool[Tensor, "b s"]
+    context_ids: Int[Tensor, " b"]
+
+    def __len__(self) -> int:
+        return len(self.context_ids)
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self.attention_mask.sum())
+
+    def to(self, device: torch.device | str) -> ContextBatch:
+        return ContextBatch(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
+
+class TokenContexts:
+    """All contexts of a text, in memory as token ids; any of them is reached by its index at once.
+
+    Tokens lie one after the other in `tokens`. A *piece* is a run of tokens of one document within one
+    context; piece p covers tokens `piece_starts[p] : piece_starts[p + 1]` of document `piece_docs[p]`, and
+    context c is made of pieces `context_pieces[c] : context_pieces[c + 1]`.
+    """
+
+    def __init__(
+        self,
+        tokens: np.ndarray,
+        piece_starts: np.ndarray,
+        piece_docs: np.ndarray,
+        context_pieces: np.ndarray,
+        *,
+        context_size: int,
+        isolate_documents: bool = True,
+        special_token_ids: Sequence[int] = (),
+        origin: dict[str, Any] | None = None,
+    ) -> None:
+        self.tokens = np.asarray(tokens, dtype=np.int32)
+        self.piece_starts = np.asarray(piece_starts, dtype=np.int64)
+        self.piece_docs = np.asarray(piece_docs, dtype=np.int64)
+        self.context_pieces = np.asarray(context_pieces, dtype=np.int64)
+        self.context_size = context_size
+        self.isolate_documents = isolate_documents
+        self.special_token_ids = tuple(sorted(special_token_ids))
+        self.origin = dict(origin or {})
+        self._starts = self.piece_starts[self.context_pieces]
+        self.lengths: np.ndarray = np.diff(self._starts)
+        if len(self.lengths) == 0 or self.lengths.min() < 1 or self.lengths.max() > context_size:
+            raise ValueError(
+                f"contexts must hold 1 to context_size={context_size} tokens; got {len(self.lengths)} "
+                f"contexts, the longest of {self.lengths.max(initial=0)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: int | slice | Sequence[int]) -> ContextBatch:
+        """One context (b = 1), a slice of them, or those of the indices given."""
+        if isinstance(index, slice):
+            return self.batch(range(*index.indices(len(self))))
+        return self.batch([index] if isinstance(index, int) else index)
+
+    def batch(self, indices: Sequence[int] | np.ndarray) -> ContextBatch:
+        """The contexts of these indices, in this order, padded on the right to the longest."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        if len(chosen) == 0 or chosen.min() < -len(self) or chosen.max() >= len(self):
+            raise IndexError(f"context indices {indices} must be a few of 0..{len(self) - 1}")
+        chosen = chosen % len(self)
+        starts, lengths = self._starts[chosen, None], self.lengths[chosen, None]
+        column = np.arange(lengths.max())[None, :]
+        real = column < lengths
+        where = np.where(real, starts + column, starts)
+        tokens, positions, segments, docs = self._describe(where, self.context_pieces[chosen, None], starts)
+        return ContextBatch(
+            input_ids=torch.from_numpy(np.where(real, tokens, 0).astype(np.int64)),
+            attention_mask=torch.from_numpy(real.astype(np.int64)),
+            position_ids=torch.from_numpy(np.where(real, positions, 0)),
+            segment_ids=torch.from_numpy(np.where(real, segments, -1)),
+            doc_ids=torch.from_numpy(np.where(real, docs, -1)),
+            special=torch.from_numpy(np.isin(tokens, self.special_token_ids) & real),
+            context_ids=torch.from_numpy(chosen),
+        )
+
+    def rows(self, first: int, last: int) -> dict[str, np.ndarray]:
+        """Token ids, positions, document and context ids of contexts first..last-1, one row a token."""
+        starts = np.repeat(self._starts[first:last], self.lengths[first:last])
+        pieces = np.repeat(self.context_pieces[first:last], self.lengths[first:last])
+        where = np.arange(self._starts[first], self._starts[last])
+        tokens, positions, _, docs = self._describe(where, pieces, starts)
+        contexts = np.repeat(np.arange(first, last), self.lengths[first:last])
+        return {
+            "token_ids": tokens,
+            "positions": positions.astype(np.int32),
+            "doc_ids": docs,
+            "context_ids": contexts,
+        }
+
+    def _describe(
+        self, where: np.ndarray, first_piece: np.ndarray, context_start: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(token, position, segment, document) of each place in `tokens`."""
+        piece = np.searchsorted(self.piece_starts, where, side="right") - 1
+        if self.isolate_documents:
+            positions, segments = where - self.piece_starts[piece], piece - first_piece
+        else:
+            positions, segments = where - context_start, np.zeros_like(where)
+        return self.tokens[where], positions, segments, self.piece_docs[piece]
+
+    def identity(self) -> dict[str, Any]:
+        """What these contexts are: origin (text, tokenizer, packing), sizes and a SHA-256 of the tokens."""
+        digest = hashlib.sha256()
+        for array in (self.tokens, self.piece_starts, self.piece_docs, self.context_pieces):
+            digest.update(np.ascontiguousarray(array).data)
+        return {
+            **self.origin,
+            "context_size": self.context_size,
+            "isolate_documents": self.isolate_documents,
+            "special_token_ids": list(self.special_token_ids),
+            "n_contexts": len(self),
+            "n_tokens": self.n_tokens,
+            "sha256": digest.hexdigest(),
+        }
+
+
+def pack(
+    documents: Documents | Sequence[str],
+    model_or_tokenizer: LanguageModel | Any,
+    *,
+    context_size: int = 128,
+    add_bos: bool | None = None,
+    mode: str = "pad",
+    isolate_documents: bool = True,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+) -> TokenContexts:
+    """Tokenise documents and lay them out in contexts.
+
+    Args:
+        documents: what `load_text` returns, or strings.
+        model_or_tokenizer: a `LanguageModel` or a Hugging Face tokenizer.
+        context_size: most tokens in a context, BOS included. A shorter text makes one shorter context.
+        add_bos: put the BOS token before every piece; None: only where the tokenizer does so by itself.
+        mode: "pad" (one document a context) or "pack" (contexts filled with consecutive documents).
+        isolate_documents: in "pack" mode, no attention from one document to another.
+        max_tokens: stop after this many tokens (BOS included); the last context is cut to fit.
+        seed: take the documents in a random order; None: in the order given.
+
+    Raises:
+        ValueError: no tokenizer, no text, or a context size that the model can't take.
+    """
+    one_of("mode", mode, MODES)
+    tokenizer = getattr(model_or_tokenizer, "tokenizer", model_or_tokenizer)
+    if tokenizer is None:
+        raise ValueError("this model has no tokenizer: load it with one (load_model(..., tokenizer=...))")
+    longest = getattr(model_or_tokenizer, "n_ctx", None)
+    if longest is not None and context_size > longest:
+        raise ValueError(f"context_size={context_size} is more than the model's {longest} positions")
+    bos = _bos_tokens(tokenizer, add_bos)
+    if context_size < len(bos) + 1:
+        raise ValueError(f"context_size={context_size} leaves no room for text")
+    if max_tokens is not None and max_tokens < 1:
+        raise ValueError(f"max_tokens={max_tokens}: ask for at least one token")
+    if not isinstance(documents, Documents):
+        documents = Documents.from_texts(documents)
+    if seed is not None:
+        documents = documents.shuffled(seed)
+
+    layout = _Layout(context_size, bos, fill=mode == "pack")
+    for doc_id, ids in _tokenize(documents, tokenizer):
+        layout.add(doc_id, ids)
+        if max_tokens is not None and layout.n_tokens >= max_tokens:
+            layout.cut(max_tokens)
+            break
+    if layout.n_tokens == 0:
+        raise ValueError(f"the text {documents.name!r} has no tokens")
+    if max_tokens is not None and layout.n_tokens < max_tokens:
+        logger.warning(
+            "%s has only %d tokens, %d were asked for", documents.name, layout.n_tokens, max_tokens
+        )
+    special = getattr(model_or_tokenizer, "special_token_ids", None)
+    return TokenContexts(
+        np.concatenate(layout.tokens),
+        np.asarray(layout.piece_starts),
+        np.asarray(layout.piece_docs),
+        np.asarray([*layout.context_pieces, len(layout.piece_docs)]),
+        context_size=context_size,
+        isolate_documents=isolate_documents or mode == "pad",
+        special_token_ids=sorted(tokenizer.all_special_ids if special is None else special),
+        origin={
+            "text": documents.fingerprint(),
+            "tokenizer": tokenizer_hash(tokenizer),
+            "mode": mode,
+            "add_bos": bool(bos),
+        },
+    )
+
+
+class _Layout:
+    """Contexts under construction."""
+
+    def __init__(self, context_size: int, bos: list[int], *, fill: bool) -> None:
+        self.context_size, self.bos, self.fill = context_size, bos, fill
+        self.tokens: list[np.ndarray] = []
+        self.n_tokens = 0
+        self.piece_starts = [0]
+        self.piece_docs: list[int] = []
+        self.context_pieces: list[int] = []
+        self._room = 0
+
+    def add(self, doc_id: int, ids: list[int]) -> None:
+        done = 0
+        while done < len(ids):
+            if not self.fill or self._room <= len(self.bos):
+                self.context_pieces.append(len(self.piece_docs))
+                self._room = self.context_size
+            piece = self.bos + ids[done : done + self._room - len(self.bos)]
+            done += len(piece) - len(self.bos)
+            self._room -= len(piece)
+            self.tokens.append(np.asarray(piece, dtype=np.int32))
+            self.n_tokens += len(piece)
+            self.piece_starts.append(self.n_tokens)
+            self.piece_docs.append(doc_id)
+            if not self.fill:
+                self._room = 0
+
+    def cut(self, n_tokens: int) -> None:
+        while self.piece_starts[-2] >= n_tokens:
+            self.piece_starts.pop()
+            self.piece_docs.pop()
+            self.tokens.pop()
+        while self.context_pieces[-1] >= len(self.piece_docs):
+            self.context_pieces.pop()
+        self.tokens[-1] = self.tokens[-1][: n_tokens - self.piece_starts[-2]]
+        self.piece_starts[-1] = self.n_tokens = n_tokens
+
+
+def _tokenize(documents: Documents, tokenizer: Any) -> Iterator[tuple[int, list[int]]]:
+    for start in range(0, len(documents), _TOKENIZER_BATCH):
+        part = documents[start : start + _TOKENIZER_BATCH]
+        encoded = tokenizer(
+            list(part.texts), add_special_tokens=False, return_attention_mask=False, verbose=False
+        )
+        yield from zip(part.ids, encoded["input_ids"], strict=True)
+
+
+def _bos_tokens(tokenizer: Any, add_bos: bool | None) -> list[int]:
+    bos = tokenizer.bos_token_id
+    if add_bos is None:
+        ids = tokenizer("a")["input_ids"]
+        add_bos = bos is not None and len(ids) > 0 and ids[0] == bos
+    elif add_bos and bos is None:
+        raise ValueError("add_bos=True, but this tokenizer has no BOS token")
+    return [bos] if add_bos else []
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """SHA-256 of a tokenizer's vocabulary and special tokens."""
+    content = [sorted(tokenizer.get_vocab().items()), sorted(tokenizer.all_special_ids)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

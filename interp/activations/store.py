@@ -1,0 +1,234 @@
+"""Reading a store of activations.
+
+    store/manifest.json                     what the rows are (manifest.py)
+    store/shards/shard-000000.safetensors   one tensor [n d] a site, and token_ids, positions, doc_ids,
+                                            context_ids; int8 rows have their scales in "<site>.scale"
+    store/shards/shard-000000.json          sha256, sizes, norms; written last, so it marks a finished shard
+
+Rows are in the order of contexts, and within a context in the order of tokens; padding is not stored.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.activations.manifest import COLUMNS, Manifest, scale_name, shard_path, side_path
+from interp.activations.row_format import decode_rows
+from interp.activations.shard_file import ShardFile
+from interp.activations.writer import ShardWriter
+from interp.core.files import read_json, sha256_file
+from interp.core.messages import one_of
+from interp.models.sites import Site
+
+__all__ = ["ActivationStore", "NormStats", "ShardWriter", "StoreColumns"]
+
+Rows = slice | Sequence[int] | Tensor
+
+
+class StoreColumns(NamedTuple):
+    """What is known of each row: token, position in its segment, document, context."""
+
+    token_ids: Int[Tensor, " n"]
+    positions: Int[Tensor, " n"]
+    doc_ids: Int[Tensor, " n"]
+    context_ids: Int[Tensor, " n"]
+
+
+@dataclass(frozen=True)
+class NormStats:
+    """Norms of the rows at a site: how many rows, their mean norm, root mean square norm and largest norm."""
+
+    n: int
+    mean: float
+    rms: float
+    max: float
+
+
+class ActivationStore:
+    """A finished store; any number of processes and threads may read it at once."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        self._first_rows = np.array([shard.first_row for shard in manifest.shards] + [manifest.n_tokens])
+        self._files: dict[int, ShardFile] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, path: str | Path) -> ActivationStore:
+        """Open a store and check that every shard is there in full length (`verify` checks the bytes).
+
+        Raises:
+            ValueError: not a store, not finished, or with missing or truncated shards, which are named.
+        """
+        folder = Path(path)
+        manifest = Manifest.read(folder)
+        unfinished, broken = [], []
+        for index in range(len(manifest.shards)):
+            data = shard_path(folder, index)
+            if not side_path(folder, index).is_file():
+                unfinished.append(data.name)
+            elif not data.is_file() or data.stat().st_size != manifest.shard_bytes(index):
+                broken.append(data.name)
+        if broken:
+            raise ValueError(
+                f"{folder}: {len(broken)} shards are missing or truncated: {_some(broken)}. Copy the store "
+                "again, or run the same harvest again: it writes just these"
+            )
+        if unfinished:
+            raise ValueError(
+                f"{folder} is not finished: {len(unfinished)} of {len(manifest.shards)} shards are still to "
+                f"be written: {_some(unfinished)}. Run the same harvest again to finish it"
+            )
+        return cls(folder, manifest)
+
+    def __repr__(self) -> str:
+        sites = ", ".join(f"{site} [{width}]" for site, width in self.manifest.sites.items())
+        return (
+            f"ActivationStore({str(self.folder)!r}: {self.n_tokens:,} tokens in {self.n_contexts:,} "
+            f"contexts, {self.manifest.dtype}, {sites})"
+        )
+
+    def __len__(self) -> int:
+        return self.n_tokens
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return tuple(self.manifest.sites)
+
+    @property
+    def n_tokens(self) -> int:
+        return self.manifest.n_tokens
+
+    @property
+    def n_contexts(self) -> int:
+        return self.manifest.n_contexts
+
+    @property
+    def special_token_ids(self) -> tuple[int, ...]:
+        return tuple(self.manifest.contexts.get("special_token_ids", ()))
+
+    def site_name(self, site: str | Site | None = None) -> str:
+        """The store's spelling of a site; None: its only one."""
+        if site is None:
+            if len(self.sites) > 1:
+                raise ValueError(f"site: this store holds several, name one of {', '.join(self.sites)}")
+            return self.sites[0]
+        if str(site) not in self.sites:
+            site = Site.parse(site)
+            one_of("site", str(site), self.sites)
+        return str(site)
+
+    def width(self, site: str | Site | None = None) -> int:
+        return self.manifest.sites[self.site_name(site)]
+
+    def read(
+        self, site: str | Site | None, rows: Rows, dtype: torch.dtype | None = None
+    ) -> Float[Tensor, "n d"]:
+        """Activations of some rows: a slice (step 1) or row numbers in any order.
+
+        Returned as stored (int8 as float32), or as `dtype`.
+        """
+        name = self.site_name(site)
+        values = self._gather(name, rows)
+        scale = self._gather(scale_name(name), rows) if self.manifest.dtype == "int8" else None
+        return decode_rows(values, scale, dtype)
+
+    def columns(self, rows: Rows | None = None) -> StoreColumns:
+        """Token, position, document and context of some rows; None: of all rows (24 bytes a row)."""
+        chosen = slice(None) if rows is None else rows
+        return StoreColumns(*(self._gather(name, chosen) for name in COLUMNS))
+
+    def context_rows(self, index: int) -> slice:
+        """The rows of one context."""
+        if not 0 <= index < self.n_contexts:
+            raise IndexError(f"context {index} is not one of 0..{self.n_contexts - 1}")
+        starts = [shard.first_context for shard in self.manifest.shards]
+        shard = int(np.searchsorted(starts, index, side="right")) - 1
+        ids = self.shard(shard).tensor("context_ids")
+        first, last = torch.searchsorted(ids, torch.tensor([index, index + 1])).tolist()
+        offset = self.manifest.shards[shard].first_row
+        return slice(offset + first, offset + last)
+
+    def context(self, index: int) -> Int[Tensor, " s"]:
+        """Token ids of one context."""
+        return self._gather("token_ids", self.context_rows(index))
+
+    def norms(self, site: str | Site | None = None, *, position0: bool = False) -> NormStats:
+        """Norms of the rows at position 0, or of all others (from the side files: nothing is read)."""
+        name, group = self.site_name(site), "position0" if position0 else "rest"
+        parts = [
+            read_json(side_path(self.folder, i))["norms"][name][group]
+            for i in range(len(self.manifest.shards))
+        ]
+        n = sum(part["n"] for part in parts)
+        return NormStats(
+            n,
+            sum(part["norm_sum"] for part in parts) / max(n, 1),
+            (sum(part["norm_sum_of_squares"] for part in parts) / max(n, 1)) ** 0.5,
+            max(part["norm_max"] for part in parts),
+        )
+
+    def verify(self) -> None:
+        """Read every shard and compare its SHA-256. Raises ValueError naming all that differ."""
+        broken = [
+            shard_path(self.folder, i).name
+            for i in range(len(self.manifest.shards))
+            if sha256_file(shard_path(self.folder, i)) != read_json(side_path(self.folder, i))["sha256"]
+        ]
+        if broken:
+            raise ValueError(
+                f"{self.folder}: {len(broken)} shards are corrupt (SHA-256 differs): {_some(broken)}. Delete "
+                "their .json files and run the same harvest again to write just these"
+            )
+
+    def shard(self, index: int) -> ShardFile:
+        """An open shard."""
+        with self._lock:
+            if index not in self._files:
+                layout = self.manifest.layout(self.manifest.shards[index].n_rows)
+                self._files[index] = ShardFile(shard_path(self.folder, index), layout)
+            return self._files[index]
+
+    def _gather(self, name: str, rows: Rows) -> Tensor:
+        if isinstance(rows, slice):
+            first, last, step = rows.indices(self.n_tokens)
+            if step != 1:
+                raise ValueError(f"rows={rows}: give a slice of step 1, or the row numbers")
+            return self._run(name, first, max(first, last))
+        wanted = torch.as_tensor(rows, dtype=torch.long)
+        if wanted.numel() and (wanted.min() < 0 or wanted.max() >= self.n_tokens):
+            raise IndexError(
+                f"rows run from {wanted.min()} to {wanted.max()}, the store from 0 to {len(self) - 1}"
+            )
+        shards = torch.searchsorted(torch.from_numpy(self._first_rows), wanted, right=True) - 1
+        dtype, shape = self.manifest.layout(len(wanted))[name]
+        out = torch.empty(shape, dtype=dtype)
+        for index in shards.unique().tolist():
+            here = (shards == index).nonzero()[:, 0]
+            out[here] = self.shard(index).tensor(name)[wanted[here] - int(self._first_rows[index])]
+        return out
+
+    def _run(self, name: str, first: int, last: int) -> Tensor:
+        dtype, shape = self.manifest.layout(last - first)[name]
+        out = torch.empty(shape, dtype=dtype)
+        done = 0
+        while done < last - first:
+            index = int(np.searchsorted(self._first_rows, first + done, side="right")) - 1
+            start = first + done - int(self._first_rows[index])
+            count = min(last - first - done, self.manifest.shards[index].n_rows - start)
+            self.shard(index).read_rows(name, start, out[done : done + count])
+            done += count
+        return out
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
