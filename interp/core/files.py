@@ -1,0 +1,74 @@
+"""Files that are whole or absent: atomic writes, JSON, checksums and the cache folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it is flushed to disk and takes `path`'s place.
+
+    On any exception the temporary file is removed and `path` stays as it was. A crash leaves at most a file named
+    `<name>.tmp-<pid>`, which readers ignore.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    try:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Force a file, or a folder's list of names, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> None:
+    """Write `value` as indented JSON, atomically. NaN and infinities are refused: JSON has none."""
+    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    with atomic_write(path) as temporary:
+        temporary.write_text(text)
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read a JSON file; a broken one is a ValueError that names it."""
+    try:
+        return json.loads(Path(path).read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path} is not valid JSON ({error}); delete it or restore it from a copy"
+        ) from error
+
+
+def sha256_file(path: str | os.PathLike[str]) -> str:
+    """Hexadecimal SHA-256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def cache_dir() -> Path:
+    """Where converted weights are kept: $INTERP_CACHE, else $XDG_CACHE_HOME/interp, else ~/.cache/interp."""
+    if own := os.environ.get("INTERP_CACHE"):
+        return Path(own).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base).expanduser() if base else Path.home() / ".cache") / "interp"

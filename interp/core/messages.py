@@ -1,0 +1,31 @@
+"""Errors that teach: the nearest name to a wrong one, and warnings said once."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_said: set[tuple[str, str]] = set()
+
+
+def nearest(name: Any, choices: Iterable[Any]) -> str:
+    """A phrase for the end of an error: the closest choice, if one is close, then all of them."""
+    names = [str(choice) for choice in choices]
+    close = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}choices: {', '.join(names)}"
+
+
+def one_of(argument: str, value: Any, choices: Sequence[Any]) -> None:
+    """Raise ValueError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise ValueError(f"{argument} = {value!r} is not known; {nearest(value, choices)}")
+
+
+def warn_once(logger: logging.Logger, key: str, message: str) -> None:
+    """Log a warning the first time `key` comes up in this process."""
+    if (logger.name, key) not in _said:
+        _said.add((logger.name, key))
+        logger.warning(message)

@@ -1,0 +1,107 @@
+"""Batches in an order that is a pure function of (seed, epoch), with an integer for a position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from interp.core.device import make_generator
+
+
+@runtime_checkable
+class DataStream(Protocol):
+    """What the Trainer reads from.
+
+    `next_batch(size)` serves the next `size` samples and never mixes two epochs, so the last batch of an epoch may be
+    smaller; with `world > 1` it returns this rank's stride of that global batch, which may then be empty.
+    """
+
+    @property
+    def epoch(self) -> int:
+        """Epochs completed."""
+
+    @property
+    def samples(self) -> int:
+        """Samples served since the start, over all ranks."""
+
+    def next_batch(self, size: int, rank: int = 0, world: int = 1) -> Any: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class ArrayStream:
+    """Rows of tensors held in memory: a tensor, a tuple of tensors or a mapping of tensors, of equal length."""
+
+    def __init__(
+        self,
+        tensors: Tensor | tuple[Tensor, ...] | Mapping[str, Tensor],
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+    ) -> None:
+        self.tensors = tensors
+        self.shuffle, self.seed = shuffle, seed
+        self._length = self._common_length()
+        self._epoch = self._position = self._samples = 0
+        self._order: tuple[int, Tensor] | None = None
+
+    def _common_length(self) -> int:
+        if isinstance(self.tensors, Tensor):
+            parts = {"tensors": self.tensors}
+        elif isinstance(self.tensors, Mapping):
+            parts = dict(self.tensors)
+        else:
+            parts = {str(i): part for i, part in enumerate(self.tensors)}
+        lengths = {name: len(part) for name, part in parts.items()}
+        if len(set(lengths.values())) != 1:
+            raise ValueError(f"tensors must have the same number of rows, got {lengths}")
+        length = next(iter(lengths.values()))
+        if length == 0:
+            raise ValueError("tensors holds no rows; a stream needs at least one")
+        return length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def samples(self) -> int:
+        return self._samples
+
+    def _permutation(self) -> Tensor:
+        if self._order is None or self._order[0] != self._epoch:
+            generator = make_generator(self.seed, "epoch", self._epoch)
+            order = (
+                torch.randperm(len(self), generator=generator) if self.shuffle else torch.arange(len(self))
+            )
+            self._order = (self._epoch, order)
+        return self._order[1]
+
+    def next_batch(self, size: int, rank: int = 0, world: int = 1) -> Any:
+        rows = self._permutation()[self._position : self._position + size]
+        self._position += len(rows)
+        self._samples += len(rows)
+        if self._position >= len(self):
+            self._epoch, self._position = self._epoch + 1, 0
+        mine = rows[rank::world]
+        if isinstance(self.tensors, Tensor):
+            return self.tensors[mine]
+        if isinstance(self.tensors, Mapping):
+            return {name: part[mine] for name, part in self.tensors.items()}
+        return tuple(part[mine] for part in self.tensors)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self._epoch, "position": self._position, "samples": self._samples, "seed": self.seed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["seed"] != self.seed:
+            raise ValueError(f"seed = {self.seed} of this stream differs from the saved {state['seed']}")
+        self._epoch, self._position, self._samples = state["epoch"], state["position"], state["samples"]
