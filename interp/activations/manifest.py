@@ -55,7 +55,6 @@ class Manifest:
     shards: tuple[ShardPlan, ...]
     model: dict[str, Any] = field(default_factory=dict)
     contexts: dict[str, Any] = field(default_factory=dict)
-    seed: int = 0
     environment: dict[str, Any] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
 
@@ -69,7 +68,6 @@ class Manifest:
         shard_tokens: int = 65_536,
         model: Mapping[str, Any] | None = None,
         contexts: Mapping[str, Any] | None = None,
-        seed: int = 0,
         environment: Mapping[str, Any] | None = None,
     ) -> Manifest:
         """Cut contexts of these lengths into shards of about `shard_tokens` rows (a context is never cut)."""
@@ -94,7 +92,6 @@ class Manifest:
             shards=tuple(shards),
             model=dict(model or {}),
             contexts=dict(contexts or {}),
-            seed=seed,
             environment=dict(environment or {}),
         )
 
@@ -116,11 +113,16 @@ class Manifest:
         return sum(self.shard_bytes(i) for i in range(len(self.shards)))
 
     def differences(self, other: Manifest) -> dict[str, tuple[Any, Any]]:
-        """Dotted names of the fields in which two manifests differ, with both values; not `environment`."""
+        """Dotted names of the fields in which two manifests differ, with both values.
+
+        `environment` may differ. What follows from other fields is named only where those agree.
+        """
         mine, theirs = to_dict(self), to_dict(other)
-        mine.pop("environment")
-        theirs.pop("environment")
-        return dict(_differences("", mine, theirs))
+        causes = ("schema_version", "model", "contexts", "sites", "dtype")
+        return dict(
+            _differences("", {name: mine[name] for name in causes}, {name: theirs[name] for name in causes})
+            or _differences("", {"shards": mine["shards"]}, {"shards": theirs["shards"]})
+        )
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:

@@ -237,6 +237,7 @@ def pack(
             "tokenizer": tokenizer_hash(tokenizer),
             "mode": mode,
             "add_bos": bool(bos),
+            "seed": seed,
         },
     )
 

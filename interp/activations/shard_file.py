@@ -61,7 +61,7 @@ def write_shard(path: Path, tensors: Mapping[str, Tensor]) -> str:
     with atomic_write(path) as temporary, temporary.open("wb") as file:
         file.write(header)
         for name in json.loads(header[8:]):
-            data = memoryview(tensors[name].contiguous().view(torch.uint8).numpy()).cast("B")
+            data = tensors[name].contiguous().view(torch.uint8).numpy().data.cast("B")
             for start in range(0, len(data), _CHUNK_BYTES):
                 chunk = data[start : start + _CHUNK_BYTES]
                 digest.update(chunk)
@@ -98,7 +98,7 @@ class ShardFile:
     def read_rows(self, name: str, first: int, out: Tensor) -> None:
         """Read rows first..first+len(out)-1 into `out` (contiguous, same type) without mapping them."""
         entry = self._entries[name]
-        target = memoryview(out.view(torch.uint8).numpy()).cast("B")
+        target = out.view(torch.uint8).numpy().data.cast("B")
         with self.path.open("rb", buffering=0) as file:
             file.seek(entry.start + first * entry.row_bytes)
             done = 0

@@ -39,13 +39,11 @@ class ShardBuffer:
         columns: `token_ids`, `positions`, `doc_ids` and `context_ids` of the shard's rows, in order.
     """
 
-    def __init__(
-        self, manifest: Manifest, index: int, columns: Mapping[str, np.ndarray | Tensor], *, pin: bool = False
-    ) -> None:
+    def __init__(self, manifest: Manifest, index: int, columns: Mapping[str, np.ndarray | Tensor]) -> None:
         self.manifest, self.index = manifest, index
         self.n_rows = manifest.shards[index].n_rows
         self.tensors = {
-            name: torch.empty(shape, dtype=dtype, pin_memory=pin)
+            name: torch.empty(shape, dtype=dtype)
             for name, (dtype, shape) in manifest.layout(self.n_rows).items()
         }
         for name in COLUMNS:
@@ -130,11 +128,15 @@ class ShardWriter:
         path = self.folder / MANIFEST_FILE
         if path.exists():
             _check_same(self.folder, Manifest.read(self.folder), manifest)
+            for leftover in self.folder.glob(f"{MANIFEST_FILE}.tmp-*"):
+                leftover.unlink(missing_ok=True)
             return
         try:
             (self.folder / "shards").mkdir(parents=True, exist_ok=True)
             write_json(path, to_dict(manifest))
         except OSError as error:
+            if path.exists():  # another rank was first, and cleared our copy away
+                return
             raise ValueError(
                 f"out={str(folder)!r} can't be written to ({error}): choose another folder"
             ) from error
@@ -158,11 +160,9 @@ class ShardWriter:
                 pending.append(index)
         return pending
 
-    def begin(
-        self, index: int, columns: Mapping[str, np.ndarray | Tensor], *, pin: bool = False
-    ) -> ShardBuffer:
-        """An empty buffer for a shard (`pin`: in page-locked memory, for copies from a GPU)."""
-        return ShardBuffer(self.manifest, index, columns, pin=pin)
+    def begin(self, index: int, columns: Mapping[str, np.ndarray | Tensor]) -> ShardBuffer:
+        """An empty buffer for a shard."""
+        return ShardBuffer(self.manifest, index, columns)
 
     def commit(self, buffer: ShardBuffer) -> None:
         """Write the shard, then its side file.

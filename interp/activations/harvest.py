@@ -1,0 +1,316 @@
+"""From a model and text to a store of activations."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.activations.batching import ContextRunner
+from interp.activations.manifest import Manifest
+from interp.activations.packing import ContextBatch, TokenContexts, pack
+from interp.activations.row_format import EncodedRows, encode_rows
+from interp.activations.store import ActivationStore
+from interp.activations.text import load_text
+from interp.activations.writer import ShardBuffer, ShardWriter
+from interp.core.device import environment
+from interp.core.distributed import barrier, init_from_env, rank, world_size
+from interp.core.progress import progress as progress_bar
+from interp.models.sites import Site
+
+if TYPE_CHECKING:
+    from interp.models.language_model import LanguageModel
+
+logger = logging.getLogger(__name__)
+_MULTIPLES = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
+
+
+@dataclass(frozen=True)
+class HarvestEstimate:
+    """What a harvest takes: tokens still to run, bytes still to write, room on the disk, memory, time.
+
+    `seconds` is for one process, from the speed of the first batch.
+    """
+
+    n_tokens: int
+    n_bytes: int
+    free_bytes: int
+    memory_bytes: int
+    tokens_per_second: float
+
+    @property
+    def seconds(self) -> float:
+        return self.n_tokens / self.tokens_per_second
+
+    def __str__(self) -> str:
+        return (
+            f"{self.n_tokens:,} tokens at {self.tokens_per_second:,.0f} tokens/s: "
+            f"{self.seconds / 60:.1f} minutes; {self.n_bytes / 1e9:.3f} GB on disk "
+            f"({self.free_bytes / 1e9:.1f} GB free), {self.memory_bytes / 1e9:.3f} GB of buffers in memory"
+        )
+
+
+def parse_tokens(tokens: int | str | None) -> int | None:
+    """Read a number of tokens: 1000000, "1M", "300k", "2.5B"."""
+    if tokens is None or (isinstance(tokens, int) and not isinstance(tokens, bool)):
+        number = tokens
+    else:
+        match = re.fullmatch(r"(\d+(?:[._]\d+)*)\s*([kmb]?)", str(tokens).strip().lower())
+        if match is None:
+            raise ValueError(f'tokens={tokens!r}: write a number such as 1000000, "300k" or "1M"')
+        number = round(float(match[1].replace("_", "")) * _MULTIPLES[match[2]])
+    if number is not None and number < 1:
+        raise ValueError(f"tokens={tokens!r}: ask for at least one token")
+    return number
+
+
+def harvest(
+    model: LanguageModel,
+    text: str | Path | Iterable[Any] | TokenContexts,
+    sites: str | Site | Sequence[str | Site],
+    out: str | Path,
+    *,
+    tokens: int | str | None = None,
+    context_size: int = 128,
+    batch_size: int | str = "auto",
+    dtype: str | torch.dtype = "bfloat16",
+    add_bos: bool | None = None,
+    mode: str = "pad",
+    isolate_documents: bool = True,
+    shard_tokens: int = 65_536,
+    resume: bool = True,
+    dry_run: bool = False,
+    progress: bool = True,
+    seed: int = 0,
+) -> ActivationStore | HarvestEstimate:
+    """Run text through a model and store its activations at some sites.
+
+    One forward pass serves all sites and ends after the deepest. The job may be killed at any moment: called
+    again with the same arguments it goes on, having lost at most the shard that was being written, and the
+    finished store is the same, byte for byte (on the same machine, with the same batch size). Under
+    `torchrun`, where every rank calls this, each computes and writes its own shards; the number of ranks may
+    change in between.
+
+    Args:
+        model: the model; load only the layers that are needed (`load_model(..., n_layers=...)`).
+        text: anything `load_text` takes, or contexts that are packed already (the packing arguments, `tokens`
+            and `seed` are then not looked at).
+        sites: one or several sites.
+        out: folder of the store.
+        tokens: how many ("1M" and "300k" are understood); None: all.
+        context_size, add_bos, mode, isolate_documents: as in `pack`.
+        batch_size: full contexts in a forward pass; shorter ones go more to a batch. "auto" depends on the
+            device; when memory runs out the batch is halved.
+        dtype: "bfloat16", "float16", "float32" or "int8" (`row_format.py`).
+        shard_tokens: rows in a shard, and so what a killed job loses at most. Two shards are in memory at a
+            time: the peak does not depend on the number of tokens.
+        resume: go on with an unfinished store; False: refuse a folder that holds one.
+        dry_run: run one batch, write nothing and return the estimate.
+        progress: show a bar.
+        seed: order in which documents are taken.
+
+    Raises:
+        ValueError: an unknown site; no text; an unwritable folder; a store of something else in `out`
+            (the differing fields are named); activations that are NaN or Inf.
+        OSError: (ENOSPC) the disk lacks room; refused before the first batch where that can be foreseen.
+    """
+    chosen = [sites] if isinstance(sites, str | Site) else list(sites)
+    places = list(dict.fromkeys(model.check_site(Site.parse(site)) for site in chosen))
+    contexts = text
+    if not isinstance(contexts, TokenContexts):
+        contexts = pack(
+            load_text(contexts),
+            model,
+            context_size=context_size,
+            add_bos=add_bos,
+            mode=mode,
+            isolate_documents=isolate_documents,
+            max_tokens=parse_tokens(tokens),
+            seed=seed,
+        )
+    manifest = Manifest.plan(
+        {str(site): model.width(site) for site in places},
+        contexts.lengths,
+        dtype=str(dtype),
+        shard_tokens=shard_tokens,
+        model=model.fingerprint(),
+        contexts=contexts.identity(),
+        environment=_versions(),
+    )
+    job = _Job(model, contexts, places, manifest, Path(out), batch_size)
+    if dry_run:
+        return job.estimate(job.first_batch_speed())
+    if not resume and Path(out).exists():
+        raise ValueError(f"out={str(out)!r} is there already: resume=True goes on with it, or choose another")
+    init_from_env()
+    job.run(progress)
+    barrier()
+    return ActivationStore.open(out)
+
+
+def _versions() -> dict[str, Any]:
+    facts = environment()
+    return {"python": facts["python"], **facts["versions"]}
+
+
+class _Job:
+    def __init__(
+        self,
+        model: LanguageModel,
+        contexts: TokenContexts,
+        sites: Sequence[Site],
+        manifest: Manifest,
+        out: Path,
+        batch_size: int | str,
+    ) -> None:
+        self.contexts, self.manifest, self.out = contexts, manifest, out
+        self.runner = ContextRunner(model, contexts, sites, batch_size)
+        self.pending = list(range(len(manifest.shards)))
+        if world_size() > len(manifest.shards):
+            logger.warning(
+                "%d shards for %d ranks: some have nothing to do; lower shard_tokens",
+                len(manifest.shards),
+                world_size(),
+            )
+
+    def run(self, show_progress: bool) -> None:
+        writer = ShardWriter(self.out, self.manifest)
+        self.pending = writer.pending(rank(), world_size())
+        if not self.pending:
+            logger.info("%s: nothing left to harvest", self.out)
+            return
+        self._require_room()
+        remaining = sum(self.manifest.shards[index].n_rows for index in self.pending)
+        # One thread writes a shard while the next is computed: never more than two of them in memory.
+        with (
+            progress_bar(
+                total=remaining, desc="harvest", unit="tok", enabled="auto" if show_progress else False
+            ) as bar,
+            ThreadPoolExecutor(1, thread_name_prefix="shard-writer") as thread,
+        ):
+            writing: Future[None] | None = None
+            for number, index in enumerate(self.pending):
+                buffer = self._fill(writer, index, bar, announce=number == 0)
+                if writing is not None:
+                    writing.result()
+                writing = thread.submit(writer.commit, buffer)
+            if writing is not None:
+                writing.result()
+
+    def _fill(self, writer: ShardWriter, index: int, bar: Any, *, announce: bool) -> ShardBuffer:
+        plan = self.manifest.shards[index]
+        indices = np.arange(plan.first_context, plan.first_context + plan.n_contexts)
+        buffer = writer.begin(index, self.contexts.rows(plan.first_context, int(indices[-1]) + 1))
+        first_rows = np.cumsum(self.contexts.lengths[indices]) - self.contexts.lengths[indices]
+        started = time.perf_counter()
+        waiting: _Rows | None = None
+        for batch, activations in self.runner.run(indices):
+            rows = _select(batch, first_rows[batch.context_ids.numpy() - plan.first_context])
+            ready = _Rows(rows, activations, batch, self.manifest.dtype)
+            if announce:
+                ready.wait()
+                announce = False
+                speed = len(rows) / (time.perf_counter() - started)
+                logger.info("harvest: %s", self.estimate(speed))
+            # One batch behind, so that a GPU computes the next while this one is copied and filed away.
+            if waiting is not None:
+                waiting.store(buffer)
+            waiting = ready
+            bar.update(len(rows))
+        if waiting is not None:
+            waiting.store(buffer)
+        return buffer
+
+    def first_batch_speed(self) -> float:
+        """Tokens a second in the first batch."""
+        plan = self.manifest.shards[0]
+        indices = np.arange(plan.first_context, plan.first_context + plan.n_contexts)
+        started = time.perf_counter()
+        batch, activations = next(iter(self.runner.run(indices)))
+        _Rows(torch.arange(batch.n_tokens), activations, batch, self.manifest.dtype).wait()
+        return batch.n_tokens / (time.perf_counter() - started)
+
+    def estimate(self, tokens_per_second: float) -> HarvestEstimate:
+        return HarvestEstimate(
+            n_tokens=sum(self.manifest.shards[index].n_rows for index in self.pending),
+            n_bytes=self._pending_bytes(),
+            free_bytes=self._free_bytes(),
+            memory_bytes=2 * max(self.manifest.shard_bytes(index) for index in self.pending),
+            tokens_per_second=tokens_per_second,
+        )
+
+    def _pending_bytes(self) -> int:
+        return sum(self.manifest.shard_bytes(index) for index in self.pending)
+
+    def _free_bytes(self) -> int:
+        folder = self.out.absolute()
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+
+    def _require_room(self) -> None:
+        needed, free = self._pending_bytes() * world_size(), self._free_bytes()
+        if needed > free:
+            raise OSError(
+                errno.ENOSPC,
+                f"the harvest needs {needed / 1e9:.2f} GB and the disk has {free / 1e9:.2f} GB: make room, "
+                "ask for fewer tokens or sites, or store int8",
+                str(self.out),
+            )
+
+
+def _select(batch: ContextBatch, first_rows: np.ndarray) -> Tensor:
+    """For each real token of a batch, in order, its row in the shard."""
+    column = torch.arange(batch.input_ids.shape[1])
+    return (torch.from_numpy(first_rows)[:, None] + column)[batch.attention_mask.bool()]
+
+
+class _Rows:
+    """The real tokens' activations of one batch, encoded, on their way to the host."""
+
+    def __init__(
+        self, rows: Tensor, activations: dict[Site, Tensor], batch: ContextBatch, dtype: str
+    ) -> None:
+        self.rows = rows
+        flat = batch.attention_mask.flatten().nonzero()[:, 0]
+        self.encoded: dict[str, EncodedRows] = {}
+        self._copies: list[torch.cuda.Event] = []
+        for site, values in activations.items():
+            where = flat.to(values.device, non_blocking=True)
+            encoded = encode_rows(values.flatten(0, 1).index_select(0, where), dtype)
+            self.encoded[str(site)] = _to_host(encoded)
+            if values.device.type == "cuda":
+                self._copies.append(torch.cuda.current_stream(values.device).record_event())
+
+    def wait(self) -> None:
+        for copy in self._copies:
+            copy.synchronize()
+
+    def store(self, buffer: ShardBuffer) -> None:
+        self.wait()
+        for site, encoded in self.encoded.items():
+            buffer.put(site, self.rows, encoded)
+
+
+def _to_host(encoded: EncodedRows) -> EncodedRows:
+    if encoded.values.device.type != "cuda":
+        return encoded
+    host = {}
+    for field in fields(encoded):
+        tensor = getattr(encoded, field.name)
+        if tensor is not None:
+            pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            tensor = pinned.copy_(tensor, non_blocking=True)
+        host[field.name] = tensor
+    return EncodedRows(**host)
