@@ -1,0 +1,68 @@
+"""Compiled loops that turn a tile of pre-activations into list entries, and index the list by token."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+BLOCK = 32  # columns tested together: the second scan skips the blocks in which nothing is open
+
+
+@njit(nogil=True, cache=True)
+def count_open(pre, threshold, start, blocks, counts, first, last):  # type: ignore[no-untyped-def]
+    """Rows first..last of ``pre[tile, n] > threshold``: open entries per block of columns and per row."""
+    n = pre.shape[1]
+    for r in range(first, last):
+        limit = threshold[start + r]
+        row = pre[r]
+        total = 0
+        for b in range(n // BLOCK):
+            inside = np.int32(0)
+            for j in range(BLOCK):
+                inside += np.int32(row[b * BLOCK + j] > limit)
+            blocks[r, b] = inside
+            total += inside
+        for j in range(n // BLOCK * BLOCK, n):
+            total += row[j] > limit
+        counts[start + r] = total
+
+
+@njit(nogil=True, cache=True)
+def fill_open(pre, threshold, start, blocks, offsets, tokens, values, first, last):  # type: ignore[no-untyped-def]
+    """Write the entries that :func:`count_open` counted, row by row from ``offsets``, columns ascending."""
+    n = pre.shape[1]
+    for r in range(first, last):
+        limit = threshold[start + r]
+        row = pre[r]
+        at = offsets[start + r]
+        for b in range(n // BLOCK):
+            if blocks[r, b] == 0:
+                continue
+            for j in range(b * BLOCK, (b + 1) * BLOCK):
+                if row[j] > limit:
+                    tokens[at] = j
+                    values[at] = row[j]
+                    at += 1
+        for j in range(n // BLOCK * BLOCK, n):
+            if row[j] > limit:
+                tokens[at] = j
+                values[at] = row[j]
+                at += 1
+
+
+@njit(nogil=True, cache=True)
+def index_by_token(latent_ptr, tokens, token_ptr, latents, order):  # type: ignore[no-untyped-def]
+    """A counting sort by token, stable, so that each token's latents come out ascending."""
+    n = token_ptr.shape[0] - 1
+    token_ptr[:] = 0
+    for q in range(tokens.shape[0]):
+        token_ptr[tokens[q] + 1] += 1
+    for t in range(n):
+        token_ptr[t + 1] += token_ptr[t]
+    at = token_ptr[:n].copy()
+    for i in range(latent_ptr.shape[0] - 1):
+        for q in range(latent_ptr[i], latent_ptr[i + 1]):
+            t = tokens[q]
+            latents[at[t]] = i
+            order[at[t]] = q
+            at[t] += 1
