@@ -127,6 +127,7 @@ class MixedStream(ActivationSource):
         largest = min(self._chunk_blocks, len(blocks.kept))
         self._part_rows = largest * blocks.block_rows
         self._pool = blocks.pool(n_parts * self._part_rows)
+        self._no_rows = torch.empty(0, dtype=torch.long, device=self._pool.values.device)
         self._free_parts = set(range(n_parts))
         self._chunks: dict[tuple[int, int], _Chunk] = {}
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="activations") if prefetch else None
@@ -148,15 +149,15 @@ class MixedStream(ActivationSource):
 
     def _rows(self, epoch: int, first: int, last: int, step: int) -> ActivationBatch:
         ends = self._epoch_plan(epoch).stage_ends
+        if first >= last:
+            return self._pool.take(self._no_rows, self._dtype)
         parts = []
-        while True:
+        while first < last:
             stage = int(np.searchsorted(ends, first, side="right"))
             start = int(ends[stage - 1]) if stage else 0
             rows = self._stage_rows(epoch, stage)[first - start : last - start : step]
             parts.append(self._pool.take(rows, self._dtype))
             first += step * len(rows)
-            if first >= last:
-                break
         if len(parts) == 1:
             return parts[0]
         return ActivationBatch(

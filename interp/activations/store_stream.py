@@ -89,10 +89,8 @@ class _StoreBlocks(Blocks):
         places, kept = [], []
         dropped_position = dropped_special = 0
         for index, shard in enumerate(store.manifest.shards):
-            file = store.shard(index)
-            keep, at_position, special = rows.split(
-                file.tensor("token_ids").numpy(), file.tensor("positions").numpy()
-            )
+            columns = store.columns(slice(shard.first_row, shard.first_row + shard.n_rows))
+            keep, at_position, special = rows.split(columns.token_ids.numpy(), columns.positions.numpy())
             starts = np.arange(0, shard.n_rows, block_rows)
             places.append(np.stack([np.full_like(starts, index), starts], axis=1))
             kept.append(np.add.reduceat(keep.astype(np.int64), starts))
