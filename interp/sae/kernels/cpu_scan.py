@@ -9,13 +9,12 @@ BLOCK = 32  # columns tested together: the second scan skips the blocks in which
 
 
 @njit(nogil=True, cache=True)
-def count_open(pre, threshold, start, blocks, counts, first, last):  # type: ignore[no-untyped-def]
-    """Rows first..last of ``pre[tile, n] > threshold``: open entries per block of columns and per row."""
+def count_open(pre, threshold, start, rows, blocks, counts):  # type: ignore[no-untyped-def]
+    """Count ``pre[r] > threshold[start + r]`` per block of columns, per row (into ``counts``) and in all."""
     n = pre.shape[1]
-    for r in range(first, last):
-        limit = threshold[start + r]
-        row = pre[r]
-        total = 0
+    everything = 0
+    for r in range(rows):
+        limit, row, total = threshold[start + r], pre[r], 0
         for b in range(n // BLOCK):
             inside = np.int32(0)
             for j in range(BLOCK):
@@ -25,28 +24,27 @@ def count_open(pre, threshold, start, blocks, counts, first, last):  # type: ign
         for j in range(n // BLOCK * BLOCK, n):
             total += row[j] > limit
         counts[start + r] = total
+        everything += total
+    return everything
 
 
 @njit(nogil=True, cache=True)
-def fill_open(pre, threshold, start, blocks, offsets, tokens, values, first, last):  # type: ignore[no-untyped-def]
-    """Write the entries that :func:`count_open` counted, row by row from ``offsets``, columns ascending."""
+def fill_open(pre, threshold, start, rows, blocks, tokens, values):  # type: ignore[no-untyped-def]
+    """Write the entries that :func:`count_open` counted, row by row, columns ascending."""
     n = pre.shape[1]
-    for r in range(first, last):
-        limit = threshold[start + r]
-        row = pre[r]
-        at = offsets[start + r]
+    at = 0
+    for r in range(rows):
+        limit, row = threshold[start + r], pre[r]
         for b in range(n // BLOCK):
             if blocks[r, b] == 0:
                 continue
             for j in range(b * BLOCK, (b + 1) * BLOCK):
                 if row[j] > limit:
-                    tokens[at] = j
-                    values[at] = row[j]
+                    tokens[at], values[at] = j, row[j]
                     at += 1
         for j in range(n // BLOCK * BLOCK, n):
             if row[j] > limit:
-                tokens[at] = j
-                values[at] = row[j]
+                tokens[at], values[at] = j, row[j]
                 at += 1
 
 

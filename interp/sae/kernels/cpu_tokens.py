@@ -24,8 +24,9 @@ def gated_tokens(  # type: ignore[no-untyped-def]
     x, b_dec, W_dec, b_gate, b_mag, m, pull, token_ptr, latents, order, p, q,
     scale, f, a, alpha, beta, G, G_aux, errors, G_sums, cuts, first, last,
 ):  # fmt: skip
-    """The gated SAE's two reconstructions. ``pull_i`` is what the sparsity term adds to alpha, ``scale`` is 1/n.
+    """The gated SAE's two reconstructions.
 
+    ``pull_i`` is what the sparsity term adds to alpha; squared errors are multiplied by ``scale``.
     ``G_aux`` has n rows where the caller wants dL/dx_tilde, and none where the decoder is frozen.
     """
     d = x.shape[1]
