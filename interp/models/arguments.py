@@ -21,7 +21,8 @@ def accepted(module: nn.Module, given: dict[str, Any]) -> dict[str, Any]:
     taken = {name: value for name, value in given.items() if name in parameters}
     if "attention_mask" in given and "attention_mask" not in taken:
         raise ValueError(
-            f"{type(module).__name__}.forward takes no attention_mask: pass texts of equal length, without segments"
+            f"{type(module).__name__}.forward takes no attention_mask: pass texts of equal length and no "
+            "segments"
         )
     if "input_ids" not in taken:
         raise ValueError(f"{type(module).__name__}.forward has no argument input_ids")

@@ -1,8 +1,9 @@
 """Where the named sites live in each architecture of transformers.
 
-One row per `config.model_type`.  The decisive point is that `attn_out` and `mlp_out` are the terms *added to the
-residual stream*: in the Gemma 2/3 and OLMo 2/3 blocks that is the output of a norm behind the module, not the
-module's own output.  `resid_pre + attn_out + mlp_out == resid_post` holds for every row and is tested for each.
+One row per `config.model_type`.  The decisive point is that `attn_out` and `mlp_out` are the terms *added to
+the residual stream*: in the Gemma 2/3 and OLMo 2/3 blocks that is the output of a norm behind the module, not
+the module's own output.  `resid_pre + attn_out + mlp_out == resid_post` holds for every row and is tested for
+each.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Tap:
 class Family:
     """The map of one architecture.
 
-    `norm` says what the final norm's weight means: a plain RMSNorm scale, Gemma's `1 + weight`, or a LayerNorm (which
-    also centres).  `absent` gives, for a site that the architecture lacks, the reason.
+    `norm` says what the final norm's weight means: a plain RMSNorm scale, Gemma's `1 + weight`, or a
+    LayerNorm (which also centres).  `absent` gives, for a site that the architecture lacks, the reason.
     """
 
     name: str
@@ -151,8 +152,8 @@ def family_of(config: Any) -> Family | None:
     if family is None or family.name != "gpt_neox" or not config.use_parallel_residual:
         return family
     reason = (
-        "attention and MLP read the same stream in a parallel-residual block, so there is no point between them "
-        "(use resid_pre, attn_out, mlp_out or resid_post)"
+        "attention and MLP read the same stream in a parallel-residual block, so there is no point between "
+        "them (use resid_pre, attn_out, mlp_out or resid_post)"
     )
     taps = {site: tap for site, tap in family.taps.items() if site != "resid_mid"}
     return replace(family, taps=taps, absent={"resid_mid": reason})

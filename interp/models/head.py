@@ -55,7 +55,9 @@ def losses_from_logits(logits: Float[Tensor, "b s vocab"], inputs: ModelInputs) 
 def losses_from_hidden(
     hidden: Float[Tensor, "b s d"], inputs: ModelInputs, unembed: Callable[[Tensor], Tensor], d_vocab: int
 ) -> TokenLosses:
-    """Losses from the output of the final norm; logits exist for a chunk of the predicted positions at a time."""
+    """Losses from the output of the final norm; logits exist for a chunk of the predicted positions at a
+    time.
+    """
     mask = inputs.target_mask()
     predicting = hidden[:, :-1][mask]
     targets = inputs.input_ids[:, 1:][mask]

@@ -17,15 +17,15 @@ EditFunction = Callable[[Tensor, Tensor], Tensor | None]
 
 
 class StopForward(BaseException):
-    """Raised by the last capture to end a forward pass; not an Exception, so that no model code swallows it."""
+    """Ends a forward pass once everything is captured; no Exception, lest model code swallow it."""
 
 
 @dataclass(frozen=True)
 class Point:
     """One side of a live module.
 
-    `heads` marks a tensor [b s heads d_head], shown as [b s heads*d_head].  `in_place` marks a point whose tensor is
-    also kept elsewhere by the block (the residual at resid_mid): a replacement is written into it.
+    `heads` marks a tensor [b s heads d_head], shown as [b s heads*d_head].  `in_place` marks a point whose
+    tensor is also kept elsewhere by the block (the residual at resid_mid): a replacement is written into it.
     """
 
     module: nn.Module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from interp.core.messages import nearest
 from interp.models.families import FAMILY_NAMES, family_of
@@ -17,7 +17,8 @@ from interp.models.sites import Site
 class HuggingFaceModel(LanguageModel):
     """A transformers causal language model, used where it stands and never changed.
 
-    An architecture outside the family table keeps everything but the named sites: module paths work on any module.
+    An architecture outside the family table keeps everything but the named sites: module paths work on any
+    module.
     """
 
     engine = "huggingface"
@@ -46,7 +47,7 @@ class HuggingFaceModel(LanguageModel):
     def _points_of(self, site: Site) -> Point:
         if site.io is not None:
             return Point(self._module_at(site.name), site.io)
-        tap = self._family.taps[site.name].at(site.layer)  # type: ignore[union-attr]
+        tap = self._known_family.taps[site.name].at(site.layer)
         return Point(self._module_at(tap.path), tap.io, in_place=site.name == "resid_mid")
 
     def _module_at(self, path: str) -> nn.Module:
@@ -57,6 +58,9 @@ class HuggingFaceModel(LanguageModel):
         except AttributeError:
             paths = [p for p, _ in self.module.named_modules() if p]
             raise ValueError(f"{self.name} has no module {path!r}; {_nearest_path(path, paths)}") from None
+
+    def _weight_at(self, path: str) -> Tensor:
+        return self._module_at(path).weight  # type: ignore[return-value]
 
     def _weights_hash(self) -> str:
         return weights_hash(self.module.state_dict().items())

@@ -1,8 +1,9 @@
 """From token ids and masks to the arguments of a causal model's forward pass.
 
-Three facts decide what is passed (transformers 5.24).  Right padding needs no mask, since real tokens never look ahead.
-Left padding needs the mask *and* position ids counted from it, or learned positions are wrong.  Isolating documents
-packed into one row needs an explicit 4-D mask: position ids that restart isolate only under special conditions.
+Three facts decide what is passed (transformers 5.24).  Right padding needs no mask, since real tokens never
+look ahead. Left padding needs the mask *and* position ids counted from it, or learned positions are wrong.
+Isolating documents packed into one row needs an explicit 4-D mask: position ids that restart isolate only
+under special conditions.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class ModelInputs:
         elif self.attention_mask is not None and not (causal and _right_padded(self.attention_mask)):
             arguments["attention_mask"] = self.attention_mask
         elif not self.counted_positions:
-            # Without any mask transformers reads restarting positions as packed documents; all ones says they are not.
+            # Without a mask transformers takes restarting positions for packed documents.
             arguments["attention_mask"] = torch.ones_like(self.input_ids)
         return arguments
 
@@ -124,8 +125,8 @@ def prepare_inputs(
     counted = bool((position_ids.cpu() == arange).all())
     if max_positions is not None and int(position_ids.max()) >= max_positions:
         raise ValueError(
-            f"tokens: position {int(position_ids.max())} is beyond the {max_positions} positions this model has learned; "
-            "split the text into shorter contexts"
+            f"tokens: position {int(position_ids.max())} is beyond the {max_positions} that this model "
+            "has learned; split the text into shorter contexts"
         )
 
     def put(tensor: Tensor | None) -> Tensor | None:
@@ -158,8 +159,8 @@ def segment_attention_mask(
 ) -> Float[Tensor, "b 1 s s"] | dict[str, Tensor]:
     """The additive mask in which a token sees the earlier tokens of its own segment only.
 
-    A model with sliding-window layers gets what its code expects: one windowed mask, or one mask per layer type.
-    Padding (segment -1) attends to padding, so that no row of the softmax is empty.
+    A model with sliding-window layers gets what its code expects: one windowed mask, or one mask per layer
+    type. Padding (segment -1) attends to padding, so that no row of the softmax is empty.
     """
     s = segment_ids.shape[1]
     index = torch.arange(s, device=segment_ids.device)
@@ -171,10 +172,10 @@ def segment_attention_mask(
         return mask.masked_fill_(~seen, torch.finfo(dtype).min).unsqueeze(1)
 
     layer_types = getattr(config, "layer_types", None)
-    window = getattr(config, "sliding_window", None)
+    window: int | None = getattr(config, "sliding_window", None)
     if layer_types is not None:
         masks = {"full_attention": additive(visible)}
-        if "sliding_attention" in layer_types:
+        if "sliding_attention" in layer_types and window is not None:
             masks["sliding_attention"] = additive(visible & (distance < window))
         return masks if _takes_masks_by_layer_type(config) else masks["full_attention"]
     return additive(visible if window is None else visible & (distance < window))

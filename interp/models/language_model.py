@@ -39,8 +39,8 @@ class LanguageModel(ABC):
     """A causal language model behind one of the engines; made by `load_model`.
 
     Attributes:
-        module: the model itself. It is never changed: hooks live as long as a call or an `edit`, training flags and
-            the tokenizer's settings are put back.
+        module: the model itself. It is never changed: hooks live as long as a call or an `edit`, training
+            flags and the tokenizer's settings are put back.
         name, family: what was loaded and its architecture's `model_type`.
         tokenizer: a transformers tokenizer, or None.
         n_layers, d_model, d_vocab, n_ctx: sizes of the model (n_ctx: the longest context it was made for).
@@ -66,9 +66,7 @@ class LanguageModel(ABC):
         self._family = family
         self.config = getattr(module, "config", None)
         self.family: str = getattr(self.config, "model_type", type(module).__name__)
-        text_config = (
-            self.config.get_text_config() if hasattr(self.config, "get_text_config") else self.config
-        )
+        text_config = None if self.config is None else self.config.get_text_config()
         self._text_config = text_config
         self.n_layers: int = getattr(text_config, "num_hidden_layers", 0)
         self.d_model: int | None = getattr(text_config, "hidden_size", None)
@@ -81,7 +79,7 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def _points_of(self, site: Site) -> Point:
-        """The live point of a site that `check_site` let through; ValueError where a module path leads nowhere."""
+        """The live point of a known site; ValueError where a module path leads nowhere."""
 
     @abstractmethod
     def _named_sites(self) -> tuple[str, ...]:
@@ -90,6 +88,18 @@ class LanguageModel(ABC):
     @abstractmethod
     def _why_absent(self, name: str) -> str:
         """Why a name is not among `_named_sites`."""
+
+    @abstractmethod
+    def _module_at(self, path: str) -> nn.Module:
+        """The module at a path; ValueError, with the nearest paths, where there is none."""
+
+    @abstractmethod
+    def _weight_at(self, path: str) -> Tensor:
+        """The weight of the norm or linear map at a path."""
+
+    @abstractmethod
+    def _weights_hash(self) -> str:
+        """See `fingerprint.weights_hash`."""
 
     @property
     @abstractmethod
@@ -136,13 +146,15 @@ class LanguageModel(ABC):
         if site.name not in names:
             known = f"sites it has: {', '.join(names)}; " if names else ""
             raise ValueError(
-                f"site {site} is not available in {self.name} ({self.family}): {self._why_absent(site.name)}. "
-                f"{known}any module works as 'path.of.module:out' or ':in'"
+                f"site {site} is not available in {self.name} ({self.family}): "
+                f"{self._why_absent(site.name)}. {known}any module works as 'path.of.module:out' or ':in'"
             )
-        return Site(site.name, site.layer + self.n_layers) if (site.layer or 0) < 0 else site
+        if site.layer is not None and site.layer < 0:
+            return Site(site.name, site.layer + self.n_layers)
+        return site
 
     def width(self, site: Site | str) -> int:
-        """The size of the last dimension at a site (measured once on a single token where it is not d_model)."""
+        """The size of the last dimension at a site (measured on a token where it is not d_model)."""
         site = self.check_site(site)
         if not site.is_module and site.name not in ("attn_z", "mlp_post") and self.d_model is not None:
             return self.d_model
@@ -177,7 +189,8 @@ class LanguageModel(ABC):
             {site: tensor [b s width]} in the model's dtype, on the model's device.
 
         Raises:
-            ValueError: an unknown site (the message lists them), a wrong shape or an id outside the vocabulary.
+            ValueError: an unknown site (the message lists them), a wrong shape or an id outside the
+                vocabulary.
         """
         listed = [sites] if isinstance(sites, (str, Site)) else list(sites)
         if not listed:
@@ -220,8 +233,9 @@ class LanguageModel(ABC):
     ) -> TokenLosses:
         """Next-token cross-entropy in nats; arguments as in `activations`.
 
-        The values [b s-1] are zero, and the mask false, where the token or its successor is padding or where they
-        belong to different segments. The vocabulary projection runs over a few hundred positions at a time.
+        The values [b s-1] are zero, and the mask false, where the token or its successor is padding or where
+        they belong to different segments. The vocabulary projection runs over a few hundred positions at a
+        time.
         """
         self._needs_every_layer("loss")
         inputs = self._prepare(tokens, attention_mask, position_ids, segment_ids)
@@ -244,11 +258,12 @@ class LanguageModel(ABC):
     ) -> Int[Tensor, "b new"]:
         """Continue each text; returns the new ids only, rows that ended early filled with the end token.
 
-        Runs with a key-value cache, and under an open `edit`: the edit sees the prompt first, then one position at a
-        time, with positions that go on counting.
+        Runs with a key-value cache, and under an open `edit`: the edit sees the prompt first, then one
+        position at a time, with positions that go on counting.
 
         Args:
-            temperature: 0 takes the likeliest token; otherwise samples from the logits divided by it, with `seed`.
+            temperature: 0 takes the likeliest token; otherwise samples from the logits divided by it, with
+                `seed`.
             stop_at_eos: end a row at the model's end-of-text token.
         """
         self._needs_every_layer("generate")
@@ -259,9 +274,10 @@ class LanguageModel(ABC):
     def edit(self, edits: Mapping[Site | str, EditFunction]) -> Iterator[None]:
         """Replace activations while the context is open.
 
-        `fn(act [b s width], positions [b s]) -> act | None` sees the positions within each text (or segment); None
-        leaves the activations as they are. Edits nest: an inner one sees what the outer one made. Activations read
-        meanwhile are those after the edit. Whatever happens inside, the hooks are gone afterwards.
+        `fn(act [b s width], positions [b s]) -> act | None` sees the positions within each text (or segment);
+        None leaves the activations as they are. Edits nest: an inner one sees what the outer one made.
+        Activations read meanwhile are those after the edit. Whatever happens inside, the hooks are gone
+        afterwards.
 
         Raises:
             ValueError: an unknown site; or, during a pass, an edit that returns another shape.
@@ -303,21 +319,20 @@ class LanguageModel(ABC):
     def logit_directions(self, vectors: Float[Tensor, "k d_model"]) -> Float[Tensor, "k vocab"]:
         """What each direction of the final residual stream adds to the logits, up to the final norm's scale.
 
-        `(v * w) W_U^T` with `w` the final norm's weight (as applied: `1 + weight` in Gemma), `v` centred first where
-        that norm is a LayerNorm. float32. Feed it a few hundred vectors at a time: the result is as wide as the
-        vocabulary.
+        `(v * w) W_U^T` with `w` the final norm's weight (as applied: `1 + weight` in Gemma), `v` centred
+        first where that norm is a LayerNorm. float32. Feed it a few hundred vectors at a time: the result is
+        as wide as the vocabulary.
         """
         self._needs_every_layer("logit_directions")
-        if self._family is None:
-            raise ValueError(
-                f"logit_directions: the final norm of {self.name} ({self.family}) is not in the family table"
-            )
+        family = self._known_family
         if vectors.ndim != 2 or vectors.shape[1] != self.d_model:
             raise ValueError(f"vectors: expected [k {self.d_model}], got {tuple(vectors.shape)}")
-        return head.logit_directions(vectors, self._family.norm, *self._norm_and_unembedding())
+        return head.logit_directions(
+            vectors, family.norm, self._weight_at(family.norm_path), self._weight_at(family.head)
+        )
 
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies these activations: model, architecture, weights, dtype, tokenizer, engine, processing."""
+        """What activations depend on: model, weights, number format, tokenizer, engine, processing."""
         return {
             "name": self.name,
             "architecture": type(self.module).__name__,
@@ -379,8 +394,8 @@ class LanguageModel(ABC):
     def _needs_every_layer(self, what: str) -> None:
         if self.truncated_from is not None:
             raise ValueError(
-                f"{what}: {self.name} was loaded with n_layers={self.n_layers} of {self.truncated_from}, and the "
-                "vocabulary projection means nothing there; load the whole model"
+                f"{what}: {self.name} was loaded with n_layers={self.n_layers} of {self.truncated_from}, and "
+                "the vocabulary projection means nothing there; load the whole model"
             )
 
     def _watch_positions(self) -> RemovableHandle:
@@ -395,14 +410,17 @@ class LanguageModel(ABC):
         return self._positions
 
     def _unembed(self, hidden: Float[Tensor, "n d"]) -> Float[Tensor, "n vocab"]:
-        logits = self._module_at(self._family.head)(hidden)  # type: ignore[union-attr]
+        logits = self._module_at(self._known_family.head)(hidden)
         cap = getattr(self._text_config, "final_logit_softcapping", None)
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    def _norm_and_unembedding(self) -> tuple[Tensor, Tensor]:
-        family = self._family
-        assert family is not None
-        return self._module_at(family.norm_path).weight, self._module_at(family.head).weight
+    @property
+    def _known_family(self) -> Family:
+        if self._family is None:
+            raise ValueError(
+                f"{self.name} ({self.family}) is not in the family table: its final norm is unknown"
+            )
+        return self._family
 
     @property
     def _tokenizer(self) -> Any:

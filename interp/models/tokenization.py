@@ -97,7 +97,7 @@ def _is_byte_level(tokenizer: Any) -> bool:
 
 @cache
 def _byte_of_character() -> dict[str, int]:
-    """The alphabet of byte-level BPE: printable Latin-1 bytes stand for themselves, the others follow U+0100."""
+    """The alphabet of byte-level BPE: printable Latin-1 bytes as themselves, the others from U+0100 on."""
     itself = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [b for b in range(256) if b not in itself]
     return {chr(b): b for b in itself} | {chr(0x100 + n): b for n, b in enumerate(others)}
