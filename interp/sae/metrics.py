@@ -65,6 +65,9 @@ class ReconstructionStats:
         self._uu += (u * u).sum().item()
         self._vv += (v * v).sum().item()
         self._uv += (u * v).sum().item()
+        self._xx += (norms**2).sum().item()
+        self._hh += (norms_hat**2).sum().item()
+        self._xh += dots.sum().item()
         self._sse += squared_error.item()
         tiny = torch.finfo(torch.float64).tiny
         self._cosine += (dots / (norms * norms_hat).clamp_min(tiny)).sum().item()
@@ -73,7 +76,8 @@ class ReconstructionStats:
     def _start(self, x: Tensor) -> Tensor:
         self._origin = origin = x.mean(0)
         self._sum_u, self._sum_v = torch.zeros_like(origin), torch.zeros_like(origin)
-        self._uu = self._vv = self._uv = self._sse = self._cosine = self._l2_ratio = 0.0
+        self._uu = self._vv = self._uv = self._xx = self._hh = self._xh = 0.0
+        self._sse = self._cosine = self._l2_ratio = 0.0
         return origin
 
     @property
@@ -101,13 +105,18 @@ class ReconstructionStats:
         is first subtracted from both: a large common mean, carried by b_dec alone, otherwise pulls gamma to 1
         and hides shrinkage.
         """
-        origin = self._need()
-        mean_u = self._sum_u / self.n
-        # About the point a (zero, or the mean of x): w = x_hat - a, y = x - a, in terms of u and v.
-        a = mean_u if center else -origin
-        square = self._vv - 2 * (a @ self._sum_v).item() + self.n * (a @ a).item()
-        product = self._uv - (a @ (self._sum_u + self._sum_v)).item() + self.n * (a @ a).item()
-        return square / product if product != 0 else math.nan
+        self._need()
+        square, product, norms = self._hh, self._xh, self._xx
+        if center:
+            mean = self._sum_u / self.n
+            shift = self.n * (mean @ mean).item()
+            square = self._vv - 2 * (mean @ self._sum_v).item() + shift
+            product = self._uv - (mean @ (self._sum_u + self._sum_v)).item() + shift
+            norms = self._uu - shift
+        # Where x_hat has no part along x the ratio is rounding noise: there is no such c.
+        if abs(product) <= 1e-12 * math.sqrt(abs(square * norms)):
+            return math.nan
+        return square / product
 
     @property
     def cosine(self) -> float:

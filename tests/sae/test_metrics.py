@@ -117,6 +117,14 @@ def test_reconstruction_stats_refuse_what_they_cannot_measure() -> None:
         stats.update(torch.zeros(2, 1), torch.full((2, 1), float("inf")))
 
 
+def test_a_reconstruction_without_x_in_it_has_no_gamma(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    x = torch.from_numpy(arrays[0])
+    stats = metrics.ReconstructionStats()
+    stats.update(x, torch.zeros_like(x))
+    assert math.isnan(stats.gamma())
+    assert math.isnan(stats.gamma(center=True))
+
+
 def test_constant_data_has_no_fvu() -> None:
     assert math.isnan(metrics.fvu(torch.ones(4, 2), torch.zeros(4, 2)))
 

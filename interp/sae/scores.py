@@ -1,0 +1,186 @@
+"""`SAEEvaluation`: what `evaluate` found, as a table, a JSON file, a data frame row and a figure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.core.config import from_dict
+from interp.core.files import read_json, write_json
+from interp.sae.metrics import DensityHistogram
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+NAN = math.nan
+
+# (attribute, label, format, what a reader should know)
+ROWS = (
+    ("l0", "L0", "{:.1f}", "latents firing per token"),
+    ("open_gates", "open gates", "{:.1f}", "gates open per token, firing or not"),
+    ("loss_recovered", "loss recovered", "{:.4f}", "against zero ablation; 1 is lossless"),
+    ("loss_recovered_mean", "loss recovered (mean)", "{:.4f}", "against mean ablation"),
+    ("kl_score", "KL score", "{:.4f}", "1 - KL(clean || spliced) / KL(clean || zeroed)"),
+    ("fvu", "FVU", "{:.4f}", "fraction of variance unexplained, about the mean"),
+    ("gamma", "γ", "{:.4f}", "relative reconstruction bias; below 1 is shrinkage"),
+    ("gamma_centered", "γ centred", "{:.4f}", "the same about the mean of the data"),
+    ("cosine", "cosine", "{:.4f}", "of x and its reconstruction, mean over tokens"),
+    ("l2_ratio", "L2 ratio", "{:.4f}", "norm of the reconstruction over that of x"),
+    ("alive", "alive", "{:.1%}", "latents that fired at least once"),
+    ("ce_clean", "CE clean", "{:.4f}", "nats per predicted token, the model alone"),
+    ("ce_spliced", "CE spliced", "{:.4f}", "with the SAE spliced in"),
+    ("ce_mean", "CE mean-ablated", "{:.4f}", "the site replaced by its mean"),
+    ("ce_zero", "CE zero-ablated", "{:.4f}", "the site replaced by zero"),
+    ("kl_spliced", "KL clean || spliced", "{:.4f}", "nats per predicted token"),
+)
+
+
+@dataclass(repr=False)
+class SAEEvaluation:
+    """Every figure is over the whole evaluation set; what was not measured is NaN (null in JSON).
+
+    Attributes:
+        n_tokens: rows of activations that the SAE was measured on (and that were replaced, in a model).
+        n_predictions: next-token predictions that the cross-entropies (nats) are means of: all of them, also
+            where the row itself was left as it was.
+        positions: "trained" (position 0 of each segment and special tokens left as they are, in the splice and
+            in both ablations alike), "all" (every token replaced), or "stream" (no model).
+        with_error_term: whether the SAE's error was added back, which makes the splice the identity.
+        l0, open_gates, l1: per token.  mse: squared error summed over dimensions, mean over tokens.
+        alive: share of latents that fired at all in n_tokens tokens (means little below 1e6).
+        density: histogram of log10 firing density.
+    """
+
+    name: str
+    architecture: str
+    site: str
+    d_in: int
+    d_sae: int
+    n_tokens: int
+    l0: float
+    l1: float
+    mse: float
+    fvu: float
+    gamma: float
+    gamma_centered: float
+    cosine: float
+    l2_ratio: float
+    alive: float
+    density: DensityHistogram
+    positions: str
+    open_gates: float = NAN
+    l1_coefficient: float = NAN
+    model: str = ""
+    text: str = ""
+    with_error_term: bool = False
+    n_predictions: int = 0
+    ce_clean: float = NAN
+    ce_spliced: float = NAN
+    ce_zero: float = NAN
+    ce_mean: float = NAN
+    loss_recovered: float = NAN
+    loss_recovered_mean: float = NAN
+    kl_spliced: float = NAN
+    kl_zero: float = NAN
+    kl_score: float = NAN
+
+    @property
+    def explained_variance(self) -> float:
+        return 1.0 - self.fvu
+
+    @property
+    def n_dead(self) -> int:
+        return self.density.n_dead
+
+    def _cells(self) -> list[tuple[str, str, str]]:
+        return [
+            (label, form.format(value), note)
+            for attribute, label, form, note in ROWS
+            if not math.isnan(value := getattr(self, attribute))
+        ]
+
+    @property
+    def caption(self) -> str:
+        """What was measured on what, in one line."""
+        where = f"{self.site} of {self.model}" if self.model else self.site
+        text = f", {self.text}" if self.text else ""
+        splice = f", positions: {self.positions}" if self.positions != "stream" else ""
+        error = ", with error term" if self.with_error_term else ""
+        return (
+            f"{self.name}: {self.architecture}, {self.d_sae:,} latents at {where}; "
+            f"{self.n_tokens:,} tokens{text}{splice}{error}"
+        )
+
+    def __str__(self) -> str:
+        cells = self._cells()
+        wide, wide_value = max(len(c[0]) for c in cells), max(len(c[1]) for c in cells)
+        lines = [f"  {label:<{wide}}  {value:>{wide_value}}  {note}" for label, value, note in cells]
+        return "\n".join([self.caption, *lines])
+
+    __repr__ = __str__
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+
+        table = Table(title=self.caption, title_justify="left")
+        table.add_column("metric")
+        table.add_column("value", justify="right")
+        table.add_column("", style="dim")
+        for row in self._cells():
+            table.add_row(*row)
+        return table
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings; NaN and infinities as None."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> SAEEvaluation:
+        """The inverse of `to_dict`."""
+        floats = {f.name for f in fields(cls) if f.type == "float"}
+        return from_dict(cls, {k: NAN if v is None and k in floats else v for k, v in content.items()})
+
+    def save(self, path: str | Path) -> None:
+        """Write `to_dict()` as JSON."""
+        write_json(Path(path), self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> SAEEvaluation:
+        """Read what `save` wrote.  Raises ValueError for a file of another kind."""
+        return cls.from_dict(read_json(Path(path)))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row, a column a figure."""
+        import pandas as pd
+
+        row = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "density"}
+        return pd.DataFrame([row]).assign(n_dead=self.n_dead)
+
+    def plot(self) -> Figure:
+        """Firing density, and cross-entropy clean, spliced and ablated."""
+        from interp.core.plotting import COLOURS, new_figure
+
+        figure, (left, right) = new_figure(1, 2)
+        edges = self.density.edges
+        left.stairs(self.density.counts, edges, fill=True, color=COLOURS[0])
+        left.set(xlabel="log10 firing density", ylabel="latents", title=f"{self.n_dead:,} dead of {self.d_sae:,}")
+        bars = {"clean": self.ce_clean, "spliced": self.ce_spliced, "mean": self.ce_mean, "zero": self.ce_zero}
+        bars = {k: v for k, v in bars.items() if not math.isnan(v)}
+        if bars:
+            right.bar(list(bars), list(bars.values()), color=COLOURS[: len(bars)])
+            right.set(ylabel="cross-entropy, nats per token", title=f"loss recovered {self.loss_recovered:.4f}")
+        else:
+            right.set_axis_off()
+        return figure
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, DensityHistogram):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,301 @@
+"""`evaluate` on a real (tiny) model: anchors of known value, exactness over the set, and bad input."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from interp.activations.stream import TensorStream
+from interp.core.stream import ArrayStream
+from interp.models.language_model import LanguageModel
+from interp.sae.dictionary import Dictionary
+from interp.sae.evaluate import count_open_gates, evaluate
+from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.metrics import fvu, relative_reconstruction_bias
+from interp.sae.scores import SAEEvaluation
+from interp.sae.splice import spliced
+from tests.sae import tiny_world as world
+
+
+@pytest.fixture(scope="module")
+def lm() -> LanguageModel:
+    return world.model()
+
+
+def run(sae: Dictionary, lm: LanguageModel, **options) -> SAEEvaluation:
+    options.setdefault("text", world.contexts())
+    return evaluate(sae, lm, progress=False, **options)
+
+
+def losses(lm: LanguageModel, contexts) -> tuple[float, int]:
+    """Cross-entropy summed one context at a time by the model's own loss: an independent count."""
+    total, count = 0.0, 0
+    for i in range(len(contexts)):
+        batch = contexts[i]
+        result = lm.loss(batch.input_ids, position_ids=batch.position_ids, segment_ids=batch.segment_ids)
+        total += result.values.double().sum().item()
+        count += int(result.mask.sum())
+    return total, count
+
+
+def test_the_identity_loses_nothing(lm: LanguageModel) -> None:
+    result = run(world.identity_sae(), lm)
+    assert result.fvu == pytest.approx(0, abs=1e-12)
+    assert result.gamma == pytest.approx(1, abs=1e-9)
+    assert result.loss_recovered == pytest.approx(1, abs=1e-6)
+    assert result.loss_recovered_mean == pytest.approx(1, abs=1e-5)
+    assert result.ce_spliced == pytest.approx(result.ce_clean, abs=1e-6)
+    assert result.kl_score == pytest.approx(1, abs=1e-6)
+    assert result.l0 == pytest.approx(16.0)
+
+
+def test_a_zero_sae_is_zero_ablation(lm: LanguageModel) -> None:
+    result = run(world.zero_sae(), lm)
+    assert result.ce_spliced == result.ce_zero
+    assert result.loss_recovered == 0.0
+    assert result.kl_score == 0.0
+    assert result.alive == 0.0
+    assert result.n_dead == 8
+    assert result.l0 == 0.0
+
+
+def test_an_sae_that_outputs_the_mean_is_mean_ablation(lm: LanguageModel) -> None:
+    contexts = world.contexts()
+    mean = run(world.identity_sae(), lm, text=contexts)
+    sae = world.zero_sae()
+    x = world_rows(lm, contexts)
+    with torch.no_grad():
+        sae.b_dec.copy_(x.double().mean(0).float())
+    result = run(sae, lm, text=contexts)
+    assert result.ce_spliced == pytest.approx(mean.ce_mean, abs=1e-5)
+    assert result.loss_recovered_mean == pytest.approx(0, abs=1e-4)
+    assert result.fvu == pytest.approx(1, abs=1e-6)
+
+
+def world_rows(lm: LanguageModel, contexts) -> torch.Tensor:
+    """The rows an SAE is trained for: all but position 0 of each segment."""
+    rows = []
+    for i in range(len(contexts)):
+        b = contexts[i]
+        act = lm.activations(b.input_ids, world.SITE, position_ids=b.position_ids, segment_ids=b.segment_ids)[
+            world.SITE
+        ]
+        rows.append(act[b.position_ids > 0])
+    return torch.cat(rows)
+
+
+def test_with_the_error_term_the_loss_is_the_clean_one(lm: LanguageModel) -> None:
+    sae = world.random_sae()
+    without = run(sae, lm)
+    with_it = run(sae, lm, with_error_term=True)
+    assert abs(without.ce_spliced - without.ce_clean) > 0.05
+    assert with_it.ce_spliced == pytest.approx(with_it.ce_clean, abs=1e-6)
+    assert with_it.kl_spliced == pytest.approx(0, abs=1e-6)
+    assert with_it.loss_recovered == pytest.approx(1, abs=1e-5)
+    assert with_it.fvu == without.fvu
+
+
+@pytest.mark.parametrize("mode", ["pad", "pack"])
+def test_figures_do_not_depend_on_the_batches_and_equal_an_independent_count(
+    lm: LanguageModel, mode: str
+) -> None:
+    contexts = world.contexts(mode=mode)
+    sae = world.random_sae()
+    small, large = run(sae, lm, text=contexts, batch_size=1), run(sae, lm, text=contexts, batch_size=50)
+    for name in ("ce_clean", "ce_spliced", "ce_zero", "ce_mean", "kl_spliced", "kl_zero"):
+        assert getattr(small, name) == pytest.approx(getattr(large, name), abs=1e-6)
+    assert small.l0 == large.l0
+    total, count = losses(lm, contexts)
+    assert small.n_predictions == large.n_predictions == count
+    assert small.ce_clean == pytest.approx(total / count, abs=1e-6)
+    with spliced(lm, sae, world.SITE):
+        total, _ = losses(lm, contexts)
+    assert small.ce_spliced == pytest.approx(total / count, abs=1e-6)
+    x = world_rows(lm, contexts)
+    x_hat = sae(x).x_hat.detach()
+    assert small.n_tokens == len(x)
+    assert small.fvu == pytest.approx(fvu(x, x_hat), rel=1e-5)
+    assert small.gamma == pytest.approx(relative_reconstruction_bias(x, x_hat), rel=1e-5)
+
+
+def test_kl_equals_the_formula_on_whole_distributions(lm: LanguageModel) -> None:
+    contexts = world.contexts(n=1)
+    batch = contexts[0]
+    sae = world.random_sae()
+    clean = lm.logits(batch.input_ids).double()[0, :-1].log_softmax(-1).numpy()
+    with spliced(lm, sae, world.SITE):
+        other = lm.logits(batch.input_ids).double()[0, :-1].log_softmax(-1).numpy()
+    want = (np.exp(clean) * (clean - other)).sum(-1).mean()
+    first = world.contexts(n=1)
+    result = run(sae, lm, text=first, tokens=int(first.lengths[0]))
+    assert result.kl_spliced == pytest.approx(want, rel=1e-4)
+
+
+def test_positions_say_what_is_replaced(lm: LanguageModel) -> None:
+    contexts = world.contexts(mode="pack")
+    trained = run(world.zero_sae(), lm, text=contexts)
+    everything = run(world.zero_sae(), lm, text=contexts, positions="all")
+    assert everything.n_tokens == contexts.n_tokens
+    pieces = len(contexts.piece_docs)
+    assert trained.n_tokens == contexts.n_tokens - pieces
+    assert trained.positions == "trained"
+    assert everything.ce_zero != pytest.approx(trained.ce_zero, abs=1e-4)
+    assert everything.n_predictions == trained.n_predictions
+
+
+def test_special_tokens_are_left_as_they_are(lm: LanguageModel) -> None:
+    contexts = world.contexts()
+    contexts.tokens[contexts.piece_starts[:-1] + 1] = 0  # <eos> at position 1 of every context
+    result = run(world.zero_sae(), lm, text=contexts)
+    assert result.n_tokens == contexts.n_tokens - 2 * len(contexts)
+    sae = world.zero_sae()
+    sae.metadata = world.metadata(special_tokens_excluded=False)
+    assert run(sae, lm, text=contexts).n_tokens == contexts.n_tokens - len(contexts)
+
+
+def test_the_model_is_left_without_hooks(lm: LanguageModel) -> None:
+    batch = world.contexts(n=1)[0]
+    before = lm.logits(batch.input_ids)
+    run(world.random_sae(), lm, tokens=50)
+    torch.testing.assert_close(lm.logits(batch.input_ids), before, rtol=0, atol=0)
+
+
+def test_a_stream_gives_the_same_reconstruction_figures_as_the_text(lm: LanguageModel) -> None:
+    contexts = world.contexts()
+    sae = world.random_sae()
+    spliced_in = run(sae, lm, text=contexts)
+    stream = TensorStream(world_rows(lm, contexts))
+    stream.next_batch(7)
+    stream.load_state_dict(TensorStream(world_rows(lm, contexts)).state_dict())
+    on_stream = evaluate(sae, stream=stream, batch_size=100, progress=False)
+    for name in ("l0", "fvu", "gamma", "gamma_centered", "cosine", "mse", "alive"):
+        assert getattr(on_stream, name) == pytest.approx(getattr(spliced_in, name), rel=1e-5)
+    assert on_stream.n_tokens == spliced_in.n_tokens
+    assert stream.samples == 0  # put back
+    assert math.isnan(on_stream.loss_recovered)
+    assert on_stream.positions == "stream"
+
+
+def test_a_plain_array_stream_and_a_limit() -> None:
+    x = torch.randn(500, 16, generator=torch.Generator().manual_seed(0))
+    result = evaluate(world.random_sae(), stream=ArrayStream(x), tokens=123, progress=False)
+    assert result.n_tokens == 123
+
+
+@pytest.mark.parametrize(("lm_dtype", "sae_dtype"), [(torch.bfloat16, "float32"), (torch.float32, "float64")])
+def test_model_and_sae_may_differ_in_dtype(lm_dtype: torch.dtype, sae_dtype: str) -> None:
+    sae = world.identity_sae().to(getattr(torch, sae_dtype))
+    result = run(sae, world.model(lm_dtype))
+    assert result.loss_recovered == pytest.approx(1, abs=2e-2)
+    assert result.fvu == pytest.approx(0, abs=1e-6)
+
+
+def test_a_decoder_without_unit_norm_is_measured_as_it_is(lm: LanguageModel) -> None:
+    sae = world.identity_sae()
+    with torch.no_grad():
+        sae.W_dec.mul_(4)
+        sae.W_enc.div_(4)
+    assert run(sae, lm).loss_recovered == pytest.approx(1, abs=1e-5)
+
+
+def test_open_gates_count_gates_whose_magnitude_is_shut(lm: LanguageModel) -> None:
+    sae = GatedSAE(GatedSAEConfig(16, 50), seed=0)
+    with torch.no_grad():
+        sae.b_mag.fill_(-1.0)
+        sae.b_dec.fill_(0.1)
+    sae.metadata = world.metadata()
+    x = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+    pi = (x - sae.b_dec) @ sae.W_gate.T + sae.b_gate
+    assert count_open_gates(sae, x) == int((pi > 0).sum())
+    result = run(sae, lm)
+    assert result.open_gates > result.l0 > 0
+
+
+def test_bad_scale_is_noticed_on_the_first_batch(lm: LanguageModel, caplog: pytest.LogCaptureFixture) -> None:
+    sae = world.identity_sae()
+    with torch.no_grad():
+        sae.W_dec.mul_(3)
+    sae.metadata = world.metadata()
+    with caplog.at_level(logging.WARNING):
+        run(sae, lm, site="resid_post.2")
+    assert caplog.text.count("worse than the mean") == 1
+    assert "of resid_post.2" in caplog.text
+    assert "trained on resid_post.1" in caplog.text
+
+
+def test_bad_input_is_named(lm: LanguageModel) -> None:
+    sae = world.random_sae()
+    with pytest.raises(ValueError, match="nothing to measure on"):
+        evaluate(sae, lm)
+    with pytest.raises(ValueError, match="not both"):
+        evaluate(sae, lm, "text", stream=ArrayStream(torch.zeros(4, 16)))
+    with pytest.raises(ValueError, match=r"takes activations of width 16, mlp_post.1 .* has 32"):
+        run(sae, lm, site="mlp_post.1")
+    with pytest.raises(ValueError, match="resid_pots"):
+        run(sae, lm, site="resid_pots.1")
+    with pytest.raises(ValueError, match="positions = 'some'"):
+        run(sae, lm, positions="some")
+    with pytest.raises(ValueError, match="ablation = 'none'"):
+        run(sae, lm, ablation=("none",))
+    sae.metadata = type(sae.metadata)()
+    with pytest.raises(ValueError, match="name the site"):
+        run(sae, lm)
+    with pytest.raises(ValueError, match="NaN"):
+        evaluate(sae, stream=ArrayStream(torch.full((4, 16), float("nan"))), progress=False)
+
+
+def test_text_may_be_strings_and_ablations_may_be_left_out(lm: LanguageModel) -> None:
+    result = run(world.random_sae(), lm, text=world.TEXTS[:5], ablation=(), context_size=20)
+    assert math.isnan(result.ce_zero)
+    assert math.isnan(result.ce_mean)
+    assert math.isnan(result.loss_recovered)
+    assert result.ce_spliced > 0
+
+
+def test_result_prints_saves_and_plots(lm: LanguageModel, tmp_path) -> None:
+    result = run(world.random_sae(), lm, name="mine")
+    text = str(result)
+    assert text.startswith("mine: standard, 40 latents at resid_post.1 of LlamaForCausalLM; ")
+    assert "loss recovered" in text
+    assert "γ centred" in text
+    result.kl_score = math.nan
+    result.save(tmp_path / "metrics.json")
+    content = json.loads((tmp_path / "metrics.json").read_text())
+    assert content["kl_score"] is None
+    again = SAEEvaluation.load(tmp_path / "metrics.json")
+    assert math.isnan(again.kl_score)
+    assert again.to_dict() == result.to_dict()
+    assert again.density == result.density
+    frame = result.to_frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert frame.loc[0, "loss_recovered"] == result.loss_recovered
+    assert frame.loc[0, "n_dead"] == result.n_dead
+    figure = result.plot()
+    assert figure.axes[0].get_xlabel() == "log10 firing density"
+    assert len(figure.axes[1].patches) == 4
+    from rich.console import Console
+
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(result)
+    assert "loss recovered" in captured.get()
+
+
+def test_codes_can_be_edited_in_the_splice(lm: LanguageModel) -> None:
+    batch = world.contexts(n=1)[0]
+    sae = world.identity_sae()
+    clean = lm.logits(batch.input_ids)
+    with spliced(lm, sae, world.SITE, with_error_term=True):
+        torch.testing.assert_close(lm.logits(batch.input_ids), clean, rtol=1e-4, atol=1e-5)
+    with spliced(lm, sae, world.SITE, edit_codes=lambda codes: codes.select([])):
+        silenced = lm.logits(batch.input_ids)
+    zero = world.zero_sae()
+    with spliced(lm, zero, world.SITE):
+        torch.testing.assert_close(silenced, lm.logits(batch.input_ids), rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(silenced, clean, atol=1e-2)
