@@ -30,6 +30,7 @@ from interp.sae.kernels.lists import GatedParams, Losses, LossOptions, StandardP
 from interp.sae.optim import RowSparseAdam
 from interp.sae.standard import StandardSAE
 
+_CHECK_EVERY = 100  # steps between looks for NaN and infinity in the data
 _log = logging.getLogger(__name__)
 
 
@@ -75,6 +76,8 @@ def make_step(
             exists; ``"dense"`` is torch autograd; ``"reference"``, ``"cpu"`` and ``"triton"`` are the list
             form in plain torch, numba and Triton.
     """
+    if not isinstance(sae, GatedSAE | StandardSAE):
+        raise TypeError(f"sae is a {type(sae).__name__}; GatedSAE and StandardSAE have a training step")
     one_of("backend", backend, BACKENDS)
     if grad_clip is not None and grad_clip <= 0:
         raise ValueError(f"grad_clip={grad_clip!r} must be positive, or None for no clipping")
@@ -86,23 +89,6 @@ def make_step(
         center_input=sae.cfg.apply_b_dec_to_input,
     )
     return TrainStep(sae, options, betas=betas, eps=eps, grad_clip=grad_clip, backend=backend)
-
-
-def parameters_of(sae: GatedSAE | StandardSAE) -> GatedParams | StandardParams:
-    """A dictionary's parameters under the names the kernels use."""
-    if isinstance(sae, GatedSAE):
-        return GatedParams(
-            W_gate=sae.W_gate,
-            W_dec=sae.W_dec,
-            b_gate=sae.b_gate,
-            b_mag=sae.b_mag,
-            b_dec=sae.b_dec,
-            r_mag=sae.r_mag if sae.cfg.use_r_mag else None,
-            W_mag=None if sae.cfg.tied else sae.W_mag,
-        )
-    if isinstance(sae, StandardSAE):
-        return StandardParams(W_enc=sae.W_enc, W_dec=sae.W_dec, b_enc=sae.b_enc, b_dec=sae.b_dec)
-    raise TypeError(f"sae={type(sae).__name__} has no training step; a GatedSAE or a StandardSAE has one")
 
 
 class TrainStep:
@@ -119,7 +105,8 @@ class TrainStep:
         backend: str,
     ) -> None:
         self.sae, self.options, self.grad_clip = sae, options, grad_clip
-        self.params = parameters_of(sae)
+        self._calls = 0
+        self.params: GatedParams | StandardParams = sae.params()
         self.unit_norm = options.sparsity == "l1"
         self._fused = betas[0] == 0.0 and grad_clip is None
         trained = [p for p in self.params if p is not None]
@@ -130,7 +117,7 @@ class TrainStep:
             self.optimizer = torch.optim.Adam(trained, betas=betas, eps=eps)
 
         device = self.params.W_dec.device
-        self._sparse = sparse_backend_for(device) if backend == "auto" else backend
+        self._sparse = sparse_backend_for(device, self.params.W_dec.dtype) if backend == "auto" else backend
         self._switch: DensitySwitch | None = None
         if backend == "auto" and self._sparse is not None:
             crossover = CPU_CROSSOVER if device.type == "cpu" else GPU_CROSSOVER
@@ -155,7 +142,8 @@ class TrainStep:
         """Take one step on a batch.
 
         Raises:
-            ValueError: x is empty, not [n, d_in], or of another dtype or device than the parameters.
+            ValueError: x is empty, not [n, d_in], of another dtype or device than the parameters, or holds
+                NaN or infinite values (looked for at the first step and every 100th).
         """
         self._check(x)
         for group in self.optimizer.param_groups:
@@ -207,7 +195,7 @@ class TrainStep:
     def _fused_adam(self, lr: float) -> FusedAdam:
         assert isinstance(self.optimizer, RowSparseAdam)
         states = [None if p is None else self.optimizer.row_state(p) for p in self.params]
-        kind = type(self.params)
+        kind: Any = type(self.params)
         group = self.optimizer.param_groups[0]
         return FusedAdam(
             lr=lr,
@@ -243,6 +231,10 @@ class TrainStep:
         W_dec = self.params.W_dec
         if x.dim() != 2 or x.shape[0] == 0 or x.shape[1] != W_dec.shape[1]:
             raise ValueError(f"x has shape {tuple(x.shape)}; a step needs [n, {W_dec.shape[1]}] with n > 0")
+        if self._calls % _CHECK_EVERY == 0 and not torch.isfinite(x).all():
+            bad = int((~torch.isfinite(x)).any(1).sum())
+            raise ValueError(f"x holds NaN or infinite values in {bad} of {x.shape[0]} rows")
+        self._calls += 1
         if x.dtype != W_dec.dtype or x.device != W_dec.device:
             raise ValueError(
                 f"x is {x.dtype} on {x.device}, the dictionary {W_dec.dtype} on {W_dec.device}: convert x"

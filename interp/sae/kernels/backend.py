@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from jaxtyping import Float
 from torch import Tensor
@@ -18,7 +18,7 @@ from interp.sae.kernels.lists import (
     StandardParams,
 )
 
-P = TypeVar("P", GatedParams, StandardParams)
+Params = GatedParams | StandardParams
 
 SMALLEST_NORM = 1e-12  # of a decoder row that is renormalised; a smaller one keeps its previous value
 
@@ -41,20 +41,20 @@ class FusedAdam:
     eps: float
     step: int
     unit_norm: bool
-    v: GatedParams | StandardParams
-    last_step: GatedParams | StandardParams
+    v: Params
+    last_step: Params
 
 
 class Backend(Protocol):
     """A module of compiled kernels."""
 
     def gradients(
-        self, params: P, x: Float[Tensor, "n d"], l1: float, options: LossOptions
+        self, params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions
     ) -> tuple[Losses, GatedGrads | StandardGrads]:
         """Losses and gradients, nothing changed: for other optimisers and for gradient clipping."""
 
     def update(
-        self, params: P, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam
+        self, params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam
     ) -> Losses:
         """A whole training step in place; gradients never become F x d tensors."""
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.sae.kernels import cpu_latents, cpu_tokens
-from interp.sae.kernels.backend import FusedAdam, P
+from interp.sae.kernels.backend import FusedAdam, Params
 from interp.sae.kernels.cpu_list import as_array, compact
 from interp.sae.kernels.cpu_plan import Plan, make_plan
 from interp.sae.kernels.lists import GatedGrads, GatedParams, Losses, LossOptions, StandardGrads
@@ -23,7 +23,7 @@ __all__ = ["compact", "decode", "gradients", "update"]
 
 
 def gradients(
-    params: P, x: Float[Tensor, "n d"], l1: float, options: LossOptions
+    params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions
 ) -> tuple[Losses, GatedGrads | StandardGrads]:
     """Losses and gradients; nothing is changed."""
     plan: Plan = make_plan(params, x, l1, options)
@@ -39,7 +39,9 @@ def gradients(
     return plan.losses, kind(*(tensors.get(name) for name in kind._fields))
 
 
-def update(params: P, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam) -> Losses:
+def update(
+    params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam
+) -> Losses:
     """A whole training step in place; a row's gradient lives in cache until Adam has used it."""
     plan: Plan = make_plan(params, x, l1, options)
     correction = (1 - adam.beta2**adam.step) ** -0.5

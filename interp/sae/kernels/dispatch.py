@@ -55,14 +55,14 @@ def installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def sparse_backend_for(device: torch.device) -> str | None:
-    """The compiled backend of a device, or None where only dense torch pays."""
-    if device.type == "cpu":
+def sparse_backend_for(device: torch.device, dtype: torch.dtype) -> str | None:
+    """The compiled backend for a device and a parameter dtype, or None where only dense torch pays."""
+    if device.type == "cpu" and dtype in (torch.float32, torch.float64):
         if installed("numba"):
             return "cpu"
         warn_once(_log, "numba-auto", "numba is not installed: SAE training stays dense; pip install numba")
         return None
-    if device.type == "cuda" and installed("triton"):
+    if device.type == "cuda" and dtype == torch.float32 and installed("triton"):
         return "triton"
     return None
 

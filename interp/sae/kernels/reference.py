@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.sae.kernels.backend import SMALLEST_NORM, FusedAdam, P
+from interp.sae.kernels.backend import SMALLEST_NORM, FusedAdam, Params
 from interp.sae.kernels.lists import (
     GatedGrads,
     GatedParams,
@@ -238,13 +238,15 @@ def standard_latent_pass(
 
 
 def gradients(
-    params: P, x: Float[Tensor, "n d"], l1: float, options: LossOptions
+    params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions
 ) -> tuple[Losses, GatedGrads | StandardGrads]:
     """Losses and gradients by the list form; nothing is changed."""
     return _run(params, x, l1, options)[1:]
 
 
-def update(params: P, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam) -> Losses:
+def update(
+    params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam
+) -> Losses:
     """A whole training step in place: the rows of latents with an open gate move, and ``b_dec``."""
     gates, losses, grads = _run(params, x, l1, options)
     touched = torch.nonzero(gates.hits())[:, 0]
@@ -273,7 +275,7 @@ def decode(
     return out
 
 
-def _run(params: P, x: Tensor, l1: float, options: LossOptions) -> tuple[OpenGates, Losses, Any]:
+def _run(params: Params, x: Tensor, l1: float, options: LossOptions) -> tuple[OpenGates, Losses, Any]:
     xc = center(x, params.b_dec, options)
     if isinstance(params, GatedParams):
         gates = compact(xc, params.W_gate, -params.b_gate)
