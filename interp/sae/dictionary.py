@@ -1,4 +1,4 @@
-"""What dictionaries share: activations to sparse codes and back, the unit-norm constraint, exact rescaling."""
+"""What dictionaries share: activations to sparse codes and back, the unit-norm constraint, rescaling."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class SAEMetadata:
         skip_positions: positions in a document that were left out of training.
         special_tokens_excluded: whether special tokens were.
         context_size: tokens per context of the language model.
-        text: name of the training text.
+        text: what identifies the training text.
         training_dtype: of the parameters.
         tokens, steps, batch_size, lr: of the run; tokens counts those served, repetitions included.
         l1_coefficient, loss: sparsity weight and the loss's other choices by name.
@@ -37,7 +37,7 @@ class SAEMetadata:
     skip_positions: tuple[int, ...] = (0,)
     special_tokens_excluded: bool | None = None
     context_size: int | None = None
-    text: str | None = None
+    text: Any = None
     training_dtype: str | None = None
     tokens: int | None = None
     steps: int | None = None

@@ -1,4 +1,4 @@
-"""Our own folder: ``config.json`` (what it is, where it is from) and ``weights.safetensors`` (a row per latent)."""
+"""Our own folder: `config.json` (what it is, where from) and `weights.safetensors` (a row per latent)."""
 
 from __future__ import annotations
 

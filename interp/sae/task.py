@@ -1,0 +1,289 @@
+"""The training of one or several dictionaries on one stream, as a task of the Trainer."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from interp.core.config import to_dict
+from interp.core.device import dtype_name, make_generator, resolve_device
+from interp.core.messages import warn_once
+from interp.core.schedules import Schedule
+from interp.core.task import StepContext
+from interp.sae.config import RunConfig, SAETrainConfig
+from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.init import initial_b_dec
+from interp.sae.resampling import resample_dead_
+from interp.sae.scaling import activation_scale
+from interp.sae.standard import StandardSAE, StandardSAEConfig
+from interp.sae.step import StepStats, make_step
+
+_MEDIAN_ROWS = 16_384  # of the sample, for a geometric median
+_LARGEST_R = 10.0  # |r_mag|: a guard against exp overflowing, far from what training reaches
+
+_log = logging.getLogger(__name__)
+
+
+class SAETask:
+    """Dictionaries that are trained side by side: each batch is read once and every dictionary steps on it.
+
+    Each has its own weights, optimiser, schedules and dead-latent counters, and ends with the same bits as if
+    it had been trained alone.
+
+    Args:
+        stream: what the Trainer reads from; it also needs ``d`` and ``sample(n, seed)``, as every source of
+            activations has.
+        configs: name -> configuration.
+        run: what they share.
+        device: where to train.
+        log_every: steps between two logged rows, as the Trainer's.
+    """
+
+    def __init__(
+        self,
+        stream: Any,
+        configs: Mapping[str, SAETrainConfig],
+        run: RunConfig,
+        *,
+        device: str | torch.device = "auto",
+        log_every: int = 10,
+    ) -> None:
+        if not configs:
+            raise ValueError("configs is empty: name at least one dictionary to train")
+        for needed in ("d", "sample"):
+            if not hasattr(stream, needed):
+                raise TypeError(
+                    f"stream is a {type(stream).__name__} without .{needed}: wrap tensors and arrays in "
+                    "interp.activations.stream.TensorStream"
+                )
+        self.stream, self.run, self.log_every = stream, run, log_every
+        device = resolve_device(device)
+        self.trained = {
+            name: TrainedInPlace(config, run, stream.d, device) for name, config in configs.items()
+        }
+        self.scale: float | None = None
+        self._keys = {name: f"sae{i}" for i, name in enumerate(self.trained)}
+
+    def modules(self) -> dict[str, nn.Module]:
+        """The dictionaries, under keys that are safe in file formats."""
+        return {self._keys[name]: one.sae for name, one in self.trained.items()}
+
+    def config(self) -> dict[str, Any]:
+        """What a resumed run must have in common with the one it continues."""
+        run = {
+            key: value for key, value in to_dict(self.run).items() if key not in ("backend", "check_every")
+        }
+        return {"run": run, **{name: to_dict(one.config) for name, one in self.trained.items()}}
+
+    def update(self, batch: Any, ctx: StepContext) -> dict[str, float | Tensor]:
+        """One step of every dictionary."""
+        x = getattr(batch, "values", batch)
+        if ctx.step % self.run.check_every == 0:
+            self._check(x, ctx.step)
+        if self.scale is None:
+            self.scale = self._start()
+        first = next(iter(self.trained.values()))
+        x = x.to(first.sae.W_dec.dtype) * self.scale
+        log = (ctx.step + 1) % self.log_every == 0 or ctx.step + 1 == ctx.max_steps
+        values: dict[str, float | Tensor] = {}
+        for name, one in self.trained.items():
+            dense = one.step.backend_name == "dense"  # the list kernels choose their own precision
+            with ctx.runtime.autocast() if dense else contextlib.nullcontext():
+                stats = one.take_step(x, ctx.step)
+            if log:
+                prefix = f"{name}/" if len(self.trained) > 1 else ""
+                values.update({prefix + key: value for key, value in one.numbers(x, stats, ctx.step).items()})
+        return values
+
+    def after_step(self, ctx: StepContext) -> None:
+        """Resample dead latents where it is due."""
+        for name, one in self.trained.items():
+            if ctx.step + 1 in one.resample_after:
+                self._resample(name, one, ctx.step)
+            if (ctx.step + 1) % self.run.check_every == 0:
+                one.guard_r_mag()
+
+    def _resample(self, name: str, one: TrainedInPlace, step: int) -> None:
+        if len(one.dead):
+            changed = one.resample(self._sample(one.config.resampling.resample_rows, step), step)
+            _log.info("%s: resampled %d dead latents after step %d", name, changed, step + 1)
+
+    def _start(self) -> float:
+        """Estimate the scale and set every b_dec."""
+        sample = self._raw_sample(self.run.normalization_rows, 0)
+        scale = activation_scale(sample, self.run.normalization)
+        _log.info("activations scaled by %.6g (%s over %d rows)", scale, self.run.normalization, len(sample))
+        for one in self.trained.values():
+            how = one.config.form.b_dec_init
+            rows = sample[:: max(1, len(sample) // _MEDIAN_ROWS)] if how == "geometric_median" else sample
+            with torch.no_grad():
+                one.sae.b_dec.copy_(initial_b_dec(rows, how) * scale)
+        return scale
+
+    def _raw_sample(self, n_rows: int, step: int) -> Float[Tensor, "n d"]:
+        n_rows = min(n_rows, len(self.stream))
+        seed = make_generator(self.run.seed, "sample", step).initial_seed()
+        return self.stream.sample(n_rows, seed=seed)
+
+    def _sample(self, n_rows: int, step: int) -> Float[Tensor, "n d"]:
+        assert self.scale is not None
+        W_dec = next(iter(self.trained.values())).sae.W_dec
+        return self._raw_sample(n_rows, step + 1).to(W_dec.device, W_dec.dtype) * self.scale
+
+    def _check(self, x: Tensor, step: int) -> None:
+        if x.dim() != 2 or x.shape[1] != self.stream.d:
+            raise ValueError(
+                f"the batch of step {step + 1} has shape {tuple(x.shape)}, d_in = {self.stream.d} asks for "
+                f"[n, {self.stream.d}]"
+            )
+        if not torch.isfinite(x).all():
+            bad = int((~torch.isfinite(x)).any(1).sum())
+            raise ValueError(
+                f"{bad} of {len(x)} activations in the batch of step {step + 1} are NaN or infinite: harvest "
+                "again, in float32 or bfloat16"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that must resume besides the weights."""
+        saes = {self._keys[name]: one.state_dict() for name, one in self.trained.items()}
+        return {"scale": self.scale, "saes": saes}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self.scale = state["scale"]
+        for name, one in self.trained.items():
+            one.load_state_dict(state["saes"][self._keys[name]])
+
+
+class TrainedInPlace:
+    """One dictionary with its step, schedules and dead-latent counters."""
+
+    def __init__(self, config: SAETrainConfig, run: RunConfig, d_in: int, device: torch.device) -> None:
+        self.config, self.run = config, run
+        self.sae = build(config, d_in, run, device)
+        loss, optimizer = config.loss, config.optimizer
+        self.step = make_step(
+            self.sae,
+            betas=(optimizer.beta1, optimizer.beta2),
+            eps=optimizer.eps,
+            grad_clip=optimizer.grad_clip,
+            sparsity=loss.sparsity,
+            freeze_decoder=loss.freeze_decoder,
+            detach_centering=loss.detach_centering,
+            mse_reduction=loss.mse_reduction,
+            backend=run.backend,
+        )
+        self.silent_tokens: Int[Tensor, " F"] = torch.zeros(
+            config.form.d_sae, dtype=torch.int64, device=device
+        )
+        self.dead_after = max(1, round(config.resampling.dead_window * run.steps)) * run.batch_size
+        self.resample_after = {max(1, round(share * run.steps)) for share in config.resample_at}
+        self.restarts: list[int] = []
+        self.l1 = Schedule(run.steps, warmup_steps=round(config.schedule.l1_warmup * run.steps))
+        self.lr = self._lr_schedule()
+
+    def _lr_schedule(self) -> Schedule:
+        shares, steps = self.config.schedule, self.run.steps
+        return Schedule(
+            steps,
+            warmup_steps=round(shares.lr_warmup * steps),
+            warmup_from=shares.lr_warmup_from,
+            warmup_shape=shares.lr_warmup_shape,
+            decay="linear" if shares.lr_decay else "none",
+            decay_steps=round(shares.lr_decay * steps),
+            restarts=tuple(self.restarts),
+            restart_steps=max(1, round(shares.lr_restart * steps)),
+            restart_from=shares.lr_warmup_from,
+        )
+
+    def coefficients(self, step: int) -> tuple[float, float]:
+        """(L1 coefficient, learning rate) of a step."""
+        loss, optimizer = self.config.loss, self.config.optimizer
+        return loss.l1_coefficient * self.l1(step), optimizer.lr * self.lr(step)
+
+    def take_step(self, x: Float[Tensor, "n d"], step: int) -> StepStats:
+        """Update the weights and the dead-latent counters."""
+        stats = self.step(x, *self.coefficients(step))
+        self.silent_tokens += len(x)
+        self.silent_tokens[stats.fired > 0] = 0
+        return stats
+
+    @property
+    def dead(self) -> Int[Tensor, " k"]:
+        """Latents that haven't fired for the dead-latent window."""
+        return torch.nonzero(self.silent_tokens >= self.dead_after)[:, 0]
+
+    def numbers(self, x: Float[Tensor, "n d"], stats: StepStats, step: int) -> dict[str, Any]:
+        """What is logged."""
+        l1_coefficient, lr = self.coefficients(step)
+        squared_error = float(stats.reconstruction) * len(x)
+        if self.config.loss.mse_reduction == "mean":
+            squared_error *= x.shape[1]
+        variance = float((x - x.mean(0)).double().pow(2).sum())
+        fvu = {"fvu": squared_error / variance} if variance > 0 else {}
+        return {
+            "loss": float(stats.loss),
+            "reconstruction": float(stats.reconstruction),
+            "sparsity": float(stats.sparsity),
+            "auxiliary": float(stats.auxiliary),
+            "l0": float(stats.l0),
+            "open_gates": float(stats.open_gates),
+            **fvu,
+            "dead": len(self.dead) / self.config.form.d_sae,
+            "l1_coefficient": l1_coefficient,
+            "lr": lr,
+            "backend": self.step.backend_name,
+        }
+
+    def resample(self, sample: Float[Tensor, "n d"], step: int) -> int:
+        """Revive dead latents and restart the learning rate; returns how many."""
+        generator = make_generator(self.run.seed, "resample", step)
+        rate = self.config.resampling.init_fire_rate
+        changed = resample_dead_(self.sae, self.step, sample, self.dead, generator, init_fire_rate=rate)
+        if len(changed):
+            self.silent_tokens[changed] = 0
+            self.restarts.append(step)
+            self.lr = self._lr_schedule()
+        return len(changed)
+
+    @torch.no_grad()
+    def guard_r_mag(self) -> None:
+        """Keep |r_mag| below 10; nothing in a healthy run comes near."""
+        r_mag = getattr(self.sae, "r_mag", None)
+        if r_mag is not None and bool((r_mag.abs() > _LARGEST_R).any()):
+            r_mag.clamp_(-_LARGEST_R, _LARGEST_R)
+            warn_once(_log, "r_mag", "r_mag left [-10, 10] and was clamped: lower the learning rate")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step.state_dict(),
+            "silent_tokens": self.silent_tokens,
+            "restarts": self.restarts,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.step.load_state_dict(state["step"])
+        self.silent_tokens.copy_(state["silent_tokens"])
+        self.restarts = list(state["restarts"])
+        self.lr = self._lr_schedule()
+
+
+def build(
+    config: SAETrainConfig, d_in: int, run: RunConfig, device: torch.device | str = "cpu"
+) -> GatedSAE | StandardSAE:
+    """The untrained dictionary that a configuration describes."""
+    form = config.form
+    norm_weighted = form.architecture == "standard" and config.loss.sparsity == "ri_l1"
+    centred = not norm_weighted if form.apply_b_dec_to_input is None else form.apply_b_dec_to_input
+    dtype = dtype_name(torch.float64 if run.precision == "64" else torch.float32)
+    if form.architecture == "gated":
+        gated = GatedSAEConfig(d_in, form.d_sae, centred, dtype, tied=form.tied, use_r_mag=form.use_r_mag)
+        return GatedSAE(gated, seed=run.seed, device=device)
+    standard = StandardSAEConfig(d_in, form.d_sae, centred, dtype, decoder_norm=0.1 if norm_weighted else 1.0)
+    return StandardSAE(standard, seed=run.seed, device=device)
