@@ -52,7 +52,7 @@ def tokenizer():
 
 @cache
 def model(dtype: torch.dtype = torch.float32) -> LanguageModel:
-    """A Llama of two layers and width 16, random but fixed, its predictions sharp enough to have something to lose."""
+    """A Llama of three layers and width 16, random but fixed."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
