@@ -237,6 +237,7 @@ def standard_latent_pass(
     return StandardGrads(W_enc, W_dec, b_enc, b_dec)
 
 
+@torch.no_grad()
 def gradients(
     params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions
 ) -> tuple[Losses, GatedGrads | StandardGrads]:
@@ -244,6 +245,7 @@ def gradients(
     return _run(params, x, l1, options)[1:]
 
 
+@torch.no_grad()
 def update(
     params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam
 ) -> Losses:
