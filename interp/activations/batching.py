@@ -30,23 +30,6 @@ def resolve_batch_size(batch_size: int | str, context_size: int, device: torch.d
     return batch_size
 
 
-def length_batches(
-    indices: np.ndarray | Sequence[int], lengths: np.ndarray, padded_tokens: int
-) -> Iterator[np.ndarray]:
-    """Split contexts into batches of similar length, longest first, of at most `padded_tokens` with padding.
-
-    `lengths` are those of all contexts. The largest batch comes first, so that running out of memory shows
-    at the start.
-    """
-    indices = np.asarray(indices)
-    order = indices[np.argsort(-lengths[indices], kind="stable")]
-    start = 0
-    while start < len(order):
-        count = max(1, padded_tokens // int(lengths[order[start]]))
-        yield order[start : start + count]
-        start += count
-
-
 class ContextRunner:
     """Activations of contexts at some sites; remembers the batch size that fits into memory."""
 
@@ -61,29 +44,27 @@ class ContextRunner:
         size = resolve_batch_size(batch_size, contexts.context_size, model.device)
         self.padded_tokens = size * contexts.context_size
 
-    def run(self, indices: np.ndarray | Sequence[int]) -> Iterator[tuple[ContextBatch, dict[Site, Tensor]]]:
-        """Batches of these contexts (in order of length), each with its activations [b s width]."""
-        for batch in length_batches(indices, self.contexts.lengths, self.padded_tokens):
-            yield from self._fitting(batch)
+    def run(self, indices: np.ndarray) -> Iterator[tuple[ContextBatch, dict[Site, Tensor]]]:
+        """Batches of these contexts, each with its activations [b s width].
 
-    def _fitting(self, indices: np.ndarray) -> Iterator[tuple[ContextBatch, dict[Site, Tensor]]]:
-        batch = self.contexts.batch(indices)
-        try:
-            activations = self._forward(batch)
-        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error) or len(indices) == 1:
-                raise
-            activations = None
-        if activations is not None:
-            yield batch, activations
-            return
-        if self.model.device.type == "cuda":
-            torch.cuda.empty_cache()
-        half = len(indices) // 2
-        self.padded_tokens = max(half * batch.input_ids.shape[1], self.contexts.context_size)
-        logger.warning("out of memory with %d contexts a batch: going on with %d", len(indices), half)
-        yield from self._fitting(indices[:half])
-        yield from self._fitting(indices[half:])
+        Contexts of similar length go together, at most `padded_tokens` with padding; the longest come first,
+        so that running out of memory shows at the start. Then the batch is halved and tried again.
+        """
+        order = indices[np.argsort(-self.contexts.lengths[indices], kind="stable")]
+        start = 0
+        while start < len(order):
+            longest = int(self.contexts.lengths[order[start]])
+            batch = self.contexts.batch(order[start : start + max(1, self.padded_tokens // longest)])
+            try:
+                activations = self._forward(batch)
+            except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+                if not _is_out_of_memory(error) or len(batch) == 1:
+                    raise
+                self.padded_tokens = len(batch) // 2 * longest
+                logger.warning("out of memory with %d contexts of %d tokens: halved", len(batch), longest)
+            else:
+                yield batch, activations
+                start += len(batch)
 
     @torch.inference_mode()
     def _forward(self, batch: ContextBatch) -> dict[Site, Tensor]:

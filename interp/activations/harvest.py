@@ -97,10 +97,10 @@ def harvest(
     """Run text through a model and store its activations at some sites.
 
     One forward pass serves all sites and ends after the deepest. The job may be killed at any moment: called
-    again with the same arguments it goes on, having lost at most the shard that was being written, and the
-    finished store is the same, byte for byte (on the same machine, with the same batch size). Under
-    `torchrun`, where every rank calls this, each computes and writes its own shards; the number of ranks may
-    change in between.
+    again with the same arguments it goes on from the shards that are on disk (lost are at most the one being
+    written and what was computed of the next), and the finished store is the same, byte for byte (on the same
+    machine, with the same batch size). Under `torchrun`, where every rank calls this, each computes and
+    writes its own shards; the number of ranks may change in between.
 
     Args:
         model: the model; load only the layers that are needed (`load_model(..., n_layers=...)`).
