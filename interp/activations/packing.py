@@ -8,7 +8,6 @@ to another (`isolate_documents`). In both every token of the text appears exactl
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from interp.activations.documents import Documents
 from interp.core.messages import one_of
+from interp.models.tokenization import bos_prefix, special_token_ids, tokenizer_hash
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
@@ -195,13 +195,13 @@ def pack(
         ValueError: no tokenizer, no text, or a context size that the model can't take.
     """
     one_of("mode", mode, MODES)
-    tokenizer = getattr(model_or_tokenizer, "tokenizer", model_or_tokenizer)
+    tokenizer: Any = getattr(model_or_tokenizer, "tokenizer", model_or_tokenizer)
     if tokenizer is None:
         raise ValueError("this model has no tokenizer: load it with one (load_model(..., tokenizer=...))")
     longest = getattr(model_or_tokenizer, "n_ctx", None)
     if longest is not None and context_size > longest:
         raise ValueError(f"context_size={context_size} is more than the model's {longest} positions")
-    bos = _bos_tokens(tokenizer, add_bos)
+    bos = bos_prefix(tokenizer, add_bos)
     if context_size < len(bos) + 1:
         raise ValueError(f"context_size={context_size} leaves no room for text")
     if max_tokens is not None and max_tokens < 1:
@@ -223,7 +223,6 @@ def pack(
         logger.warning(
             "%s has only %d tokens, %d were asked for", documents.name, layout.n_tokens, max_tokens
         )
-    special = getattr(model_or_tokenizer, "special_token_ids", None)
     return TokenContexts(
         np.concatenate(layout.tokens),
         np.asarray(layout.piece_starts),
@@ -231,7 +230,7 @@ def pack(
         np.asarray([*layout.context_pieces, len(layout.piece_docs)]),
         context_size=context_size,
         isolate_documents=isolate_documents or mode == "pad",
-        special_token_ids=sorted(tokenizer.all_special_ids if special is None else special),
+        special_token_ids=sorted(special_token_ids(tokenizer)),
         origin={
             "text": documents.fingerprint(),
             "tokenizer": tokenizer_hash(tokenizer),
@@ -288,19 +287,3 @@ def _tokenize(documents: Documents, tokenizer: Any) -> Iterator[tuple[int, list[
             list(part.texts), add_special_tokens=False, return_attention_mask=False, verbose=False
         )
         yield from zip(part.ids, encoded["input_ids"], strict=True)
-
-
-def _bos_tokens(tokenizer: Any, add_bos: bool | None) -> list[int]:
-    bos = tokenizer.bos_token_id
-    if add_bos is None:
-        ids = tokenizer("a")["input_ids"]
-        add_bos = bos is not None and len(ids) > 0 and ids[0] == bos
-    elif add_bos and bos is None:
-        raise ValueError("add_bos=True, but this tokenizer has no BOS token")
-    return [bos] if add_bos else []
-
-
-def tokenizer_hash(tokenizer: Any) -> str:
-    """SHA-256 of a tokenizer's vocabulary and special tokens."""
-    content = [sorted(tokenizer.get_vocab().items()), sorted(tokenizer.all_special_ids)]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

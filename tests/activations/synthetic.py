@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ class ByteTokenizer:
 
     bos_token_id: int | None = BOS
     all_special_ids = sorted(SPECIAL)
+    added_tokens_decoder: ClassVar[dict] = {}
 
     def __init__(self, adds_bos: bool = False) -> None:
         self.adds_bos = adds_bos
