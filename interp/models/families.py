@@ -139,6 +139,16 @@ _FAMILIES: dict[str, Family] = {
         _llama_like("gemma", "post_attention_layernorm", norm="rms_plus_one"),
         _llama_like("gemma2", "pre_feedforward_layernorm", norm="rms_plus_one", added_after_norm=True),
         _llama_like("gemma3_text", "pre_feedforward_layernorm", norm="rms_plus_one", added_after_norm=True),
+        replace(
+            _llama_like(
+                "gemma3",
+                "pre_feedforward_layernorm",
+                norm="rms_plus_one",
+                added_after_norm=True,
+                prefix="model.language_model",
+            ),
+            backbone="model",
+        ),
         _llama_like("olmo2", "mlp", added_after_norm=True),
         _llama_like("olmo3", "mlp", added_after_norm=True),
     )

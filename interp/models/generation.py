@@ -41,7 +41,7 @@ def generate(
     cache = DynamicCache(config=model.config)
     name = arguments.cache_argument(model.module)
     step = ids
-    with in_eval_mode(model.module, grad=False):
+    with in_eval_mode(model.module, grad=False), model._decoding():
         while len(new) < max_new_tokens and not bool(finished.all()):
             output = model.module(
                 input_ids=step,

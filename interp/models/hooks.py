@@ -37,15 +37,19 @@ class Point:
 def on_tensor(point: Point, visit: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
     """Call `visit` with the tensor at `point` whenever it passes; a returned tensor takes its place."""
 
-    def outgoing(_module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
+    def outgoing(module: nn.Module, _args: tuple[Any, ...], output: Any) -> Any:
         tensor = output[0] if isinstance(output, (tuple, list)) else output
+        if not isinstance(tensor, Tensor):
+            raise ValueError(
+                f"the output of {type(module).__name__} is a {type(tensor).__name__}, not a tensor"
+            )
         new = visit(tensor)
         if new is None:
             return None
         return type(output)((new, *output[1:])) if isinstance(output, (tuple, list)) else new
 
-    def incoming(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        key = None if args else _tensor_keyword(kwargs)
+    def incoming(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        key = None if args else _tensor_keyword(module, kwargs)
         new = visit(args[0] if key is None else kwargs[key])
         if new is None:
             return None
@@ -56,10 +60,11 @@ def on_tensor(point: Point, visit: Callable[[Tensor], Tensor | None]) -> Removab
     return point.module.register_forward_pre_hook(incoming, with_kwargs=True)
 
 
-def _tensor_keyword(kwargs: dict[str, Any]) -> str:
-    if isinstance(kwargs.get("hidden_states"), Tensor):
-        return "hidden_states"
-    return next(key for key, value in kwargs.items() if isinstance(value, Tensor))
+def _tensor_keyword(module: nn.Module, kwargs: dict[str, Any]) -> str:
+    tensors = [key for key, value in kwargs.items() if isinstance(value, Tensor)]
+    if not tensors:
+        raise ValueError(f"{type(module).__name__} was called without a tensor: it has no input to read")
+    return "hidden_states" if "hidden_states" in tensors else tensors[0]
 
 
 @contextmanager

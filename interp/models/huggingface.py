@@ -57,7 +57,7 @@ class HuggingFaceModel(LanguageModel):
             return self.module.get_submodule(path)
         except AttributeError:
             paths = [p for p, _ in self.module.named_modules() if p]
-            raise ValueError(f"{self.name} has no module {path!r}; {_nearest_path(path, paths)}") from None
+            raise ValueError(f"{self.name} has no module {path!r}; {nearest_path(path, paths)}") from None
 
     def _weight_at(self, path: str) -> Tensor:
         return self._module_at(path).weight  # type: ignore[return-value]
@@ -66,7 +66,7 @@ class HuggingFaceModel(LanguageModel):
         return weights_hash(self.module.state_dict().items())
 
 
-def _nearest_path(path: str, paths: list[str]) -> str:
+def nearest_path(path: str, paths: list[str]) -> str:
     depth = path.count(".")
     alike = [p for p in paths if p.count(".") == depth] or paths
     return nearest(path, alike[:60])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +105,10 @@ class LanguageModel(ABC):
     @abstractmethod
     def backbone(self) -> nn.Module:
         """The model without its vocabulary projection."""
+
+    def _decoding(self) -> AbstractContextManager[None]:
+        """What must hold while decoding with a key-value cache."""
+        return nullcontext()
 
     # Places.
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from torch import nn
 
 from interp.core.device import resolve_device, resolve_dtype
 from interp.core.messages import one_of
-from interp.models import packaged
+from interp.models import packaged, transformer_lens
 from interp.models.huggingface import HuggingFaceModel
 from interp.models.language_model import LanguageModel
 
@@ -49,18 +52,39 @@ def load_model(
         ValueError: the source cannot be found (the message says what to do) or an argument does not fit it.
     """
     one_of("engine", engine, ENGINES)
+    if engine == "transformer_lens" and device_map is not None:
+        raise ValueError("device_map: works with engine='huggingface'; a bridge lives on one device")
     if isinstance(source, nn.Module):
         given = {"n_layers": n_layers, "device_map": device_map, "revision": revision}
         if unfit := [name for name, value in given.items() if value is not None]:
             raise ValueError(f"{', '.join(unfit)}: not for a live model, which is used as it is")
         _check_live(source, device, dtype)
-        module, name, own_tokenizer, whole = source, _name_of(source), None, None
-    else:
-        folder, name = packaged.resolve(source)
-        module, whole = _load(folder, name, device, dtype, n_layers, device_map, revision)
-        own_tokenizer = folder if tokenizer is None else None
-    tokenizer = _load_tokenizer(own_tokenizer if tokenizer is None else tokenizer, revision)
+        return _around(source, engine, tokenizer)
+
+    folder, name = packaged.resolve(source)
+    module, whole = _load(folder, name, device, dtype, n_layers, device_map, revision)
+    if tokenizer is None and _has_tokenizer(folder):
+        tokenizer = folder
+    tokenizer = _load_tokenizer(tokenizer, name, revision)
+    if engine == "transformer_lens":
+        return transformer_lens.wrap(
+            module, name=name, tokenizer=tokenizer, truncated_from=whole, private=True
+        )
     return HuggingFaceModel(module, name=name, tokenizer=tokenizer, truncated_from=whole)
+
+
+def _around(module: nn.Module, engine: str, tokenizer: Any) -> LanguageModel:
+    # Without importing TransformerLens: where nobody has imported it, nobody has made a bridge.
+    bridges = sys.modules.get("transformer_lens.model_bridge")
+    if bridges is not None and isinstance(module, bridges.TransformerBridge):
+        name = module.cfg.model_name
+        own = module.tokenizer if tokenizer is None else _load_tokenizer(tokenizer, name, None)
+        return transformer_lens.around(module, name=name, tokenizer=own)
+    name = getattr(getattr(module, "config", None), "_name_or_path", "") or type(module).__name__
+    tokenizer = _load_tokenizer(tokenizer, name, None)
+    if engine == "transformer_lens":
+        return transformer_lens.wrap(module, name=name, tokenizer=tokenizer, private=False)
+    return HuggingFaceModel(module, name=name, tokenizer=tokenizer)
 
 
 def _load(
@@ -74,22 +98,43 @@ def _load(
 ) -> tuple[nn.Module, int | None]:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(folder, revision=revision)
-    whole = _keep_first_layers(config, n_layers)
-    module = AutoModelForCausalLM.from_pretrained(
-        folder,
-        config=config,
-        revision=revision,
-        dtype=resolve_dtype("float32" if dtype is None else dtype),
-        device_map=device_map,
-    )
-    if device_map is None:
-        module.to(resolve_device(device))  # type: ignore[arg-type]
+    resolved_dtype = resolve_dtype("float32" if dtype is None else dtype)
+    resolved_device = resolve_device(device) if device_map is None else None
+    with _explained(name):
+        config = AutoConfig.from_pretrained(folder, revision=revision)
+        whole = _keep_first_layers(config, n_layers)
+        module = AutoModelForCausalLM.from_pretrained(
+            folder, config=config, revision=revision, dtype=resolved_dtype, device_map=device_map
+        )
+    if resolved_device is not None:
+        module.to(resolved_device)  # type: ignore[arg-type]
     return module.eval(), whole
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn what transformers says when there is nothing to load into what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        if Path(name).expanduser().exists():
+            raise ValueError(f"source={name!r}: the folder holds no loadable model ({error})") from error
+        offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+        why = (
+            "HF_HUB_OFFLINE is set"
+            if offline
+            else "there is no such folder, and the hub did not answer or refused"
+        )
+        raise ValueError(
+            f"source={name!r} is not here: {why}. Check the spelling and the network (private models need "
+            f"`hf auth login`); or download it where there is a network (`hf download {name}`) and give the "
+            f"folder; or use what needs no network: {', '.join(packaged.PACKAGED)} or a .gguf file"
+        ) from error
 
 
 def _keep_first_layers(config: Any, n_layers: int | None) -> int | None:
     """Shorten a configuration; returns the former number of layers where that changed anything."""
+    config = config.get_text_config()
     whole = config.num_hidden_layers
     if n_layers is None or n_layers == whole:
         return None
@@ -102,12 +147,19 @@ def _keep_first_layers(config: Any, n_layers: int | None) -> int | None:
     return whole
 
 
-def _load_tokenizer(tokenizer: Any, revision: str | None) -> Any:
+def _load_tokenizer(tokenizer: Any, name: str, revision: str | None) -> Any:
     if not isinstance(tokenizer, (str, Path)):
         return tokenizer
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(tokenizer, revision=revision)
+    with _explained(name):
+        return AutoTokenizer.from_pretrained(tokenizer, revision=revision)
+
+
+def _has_tokenizer(folder: str) -> bool:
+    """Whether a tokenizer is to be expected: always on the hub, in a folder where it has files of one."""
+    files = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
+    return not Path(folder).is_dir() or any((Path(folder) / file).is_file() for file in files)
 
 
 def _check_live(module: nn.Module, device: str | torch.device, dtype: str | torch.dtype | None) -> None:
@@ -120,7 +172,3 @@ def _check_live(module: nn.Module, device: str | torch.device, dtype: str | torc
         raise ValueError(
             f"dtype={dtype!r}, but the live model is {parameter.dtype}: convert it yourself first"
         )
-
-
-def _name_of(module: nn.Module) -> str:
-    return getattr(getattr(module, "config", None), "_name_or_path", "") or type(module).__name__

@@ -1,0 +1,150 @@
+"""The TransformerLens 4 engine: the same transformers model wrapped in a `TransformerBridge`.
+
+The bridge puts hook points around every component, so raw sites include TransformerLens' own names
+(`blocks.3.attn.hook_pattern:out`).  Wrapping changes a model in place (its blocks, its attention
+implementation), so it is only ever done to a private copy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from interp.models.families import family_of
+from interp.models.fingerprint import weights_hash
+from interp.models.hooks import Point
+from interp.models.huggingface import nearest_path
+from interp.models.language_model import LanguageModel
+from interp.models.sites import Site
+
+_HOOKS = {
+    "embed": "hook_embed",
+    "resid_pre": "blocks.{i}.hook_resid_pre",
+    "attn_z": "blocks.{i}.attn.hook_z",
+    "attn_out": "blocks.{i}.hook_attn_out",
+    "resid_mid": "blocks.{i}.hook_resid_mid",
+    "mlp_post": "blocks.{i}.mlp.hook_post",
+    "mlp_out": "blocks.{i}.hook_mlp_out",
+    "resid_post": "blocks.{i}.hook_resid_post",
+    "final_norm": "ln_final.hook_out",
+}
+
+
+class TransformerLensModel(LanguageModel):
+    """A language model behind a `TransformerBridge`; `bridge` is the bridge itself."""
+
+    engine = "transformer_lens"
+
+    def __init__(
+        self,
+        bridge: Any,
+        *,
+        name: str,
+        tokenizer: Any = None,
+        truncated_from: int | None = None,
+        weights: str,
+    ) -> None:
+        module = bridge.original_model
+        family = family_of(module.config)
+        super().__init__(module, name=name, tokenizer=tokenizer, family=family, truncated_from=truncated_from)
+        self.bridge = bridge
+        self._weights = weights
+
+    @property
+    def weight_processing(self) -> str:  # type: ignore[override]
+        """`none`, or `compatibility` for a bridge whose owner has folded and centred its weights."""
+        return "compatibility" if self.bridge.compatibility_mode else "none"
+
+    @property
+    def backbone(self) -> nn.Module:
+        return self.module.base_model  # type: ignore[return-value]
+
+    def _named_sites(self) -> tuple[str, ...]:
+        absent = () if self._family is None else self._family.absent
+        hooks = self.bridge.hook_dict
+        return tuple(n for n, hook in _HOOKS.items() if hook.format(i=0) in hooks and n not in absent)
+
+    def _why_absent(self, name: str) -> str:
+        absent = {} if self._family is None else self._family.absent
+        return absent.get(name, f"the bridge has no hook {_HOOKS[name].format(i='*')}")
+
+    def _points_of(self, site: Site) -> Point:
+        if site.io is not None:
+            return Point(self._module_at(site.name), site.io)
+        hook = self.bridge.hook_dict[_HOOKS[site.name].format(i=site.layer)]
+        return Point(hook, "out", heads=site.name == "attn_z", in_place=site.name == "resid_mid")
+
+    def _module_at(self, path: str) -> nn.Module:
+        hooks = self.bridge.hook_dict
+        if path in hooks:
+            return hooks[path]
+        module = self.module
+        for part in path.split("."):
+            while part not in module._modules and "_original_component" in module._modules:
+                module = module._modules["_original_component"]  # type: ignore[assignment]
+            inner = module._modules.get(part)
+            if inner is None:
+                plain = (p.replace("_original_component.", "") for p, _ in self.module.named_modules())
+                raise ValueError(
+                    f"{self.name} has no module {path!r}; {nearest_path(path, [*hooks, *plain])}"
+                )
+            module = inner
+        return module
+
+    def _weight_at(self, path: str) -> Tensor:
+        module = self._module_at(path)
+        while "_original_component" in module._modules:
+            module = module._modules["_original_component"]  # type: ignore[assignment]
+        return module.weight  # type: ignore[return-value]
+
+    @contextmanager
+    def _decoding(self) -> Iterator[None]:
+        # TransformerLens 4.3 looks for the cache under its former name and misses the one that
+        # transformers 5.24 passes as `cache`: each new token would see itself alone, without a word.
+        def rename(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if kwargs.get("cache") is None:
+                return None
+            return args, {**kwargs, "past_key_values": kwargs["cache"]}
+
+        with ExitStack() as stack:
+            for block in self.bridge.blocks:
+                if "attn" in block._modules:
+                    handle = block.attn.register_forward_pre_hook(rename, with_kwargs=True)
+                    stack.callback(handle.remove)
+            yield
+
+    def _weights_hash(self) -> str:
+        return self._weights
+
+
+def wrap(
+    module: nn.Module, *, name: str, tokenizer: Any = None, truncated_from: int | None = None, private: bool
+) -> TransformerLensModel:
+    """Boot a bridge on a transformers model; on a deep copy of it unless it is `private` already."""
+    from transformer_lens.model_bridge.sources import build_bridge_from_module
+
+    weights = weights_hash(module.state_dict().items())
+    own = module if private else copy.deepcopy(module)
+    own.set_attn_implementation("eager")  # type: ignore[operator]
+    # The bridge normalises the tokenizer it is given (padding side, special tokens); ours stays as it is.
+    bridge = build_bridge_from_module(
+        own,
+        type(own).__name__,
+        hf_config=own.config,
+        tokenizer=copy.deepcopy(tokenizer),
+        model_name=name,
+    )
+    bridge.eval()
+    return TransformerLensModel(
+        bridge, name=name, tokenizer=tokenizer, truncated_from=truncated_from, weights=weights
+    )
+
+
+def around(bridge: Any, *, name: str, tokenizer: Any = None) -> TransformerLensModel:
+    """Use a bridge that somebody has booted, where it stands."""
+    weights = weights_hash(bridge.original_model.state_dict().items())
+    return TransformerLensModel(bridge, name=name, tokenizer=tokenizer, weights=weights)
