@@ -1,0 +1,155 @@
+"""The main job end to end on a real model, offline: harvest, train, evaluate, report.
+
+SmolLM2-135M-Instruct reads the Python documentation that ships with every Python; its residual stream after layer 15
+goes into a store; a Gated SAE and, on the very same stream, an L1 baseline half as wide again are trained, evaluated
+on held-out documents and written up as a static HTML report. Whatever is finished is reused by a second run, and an
+interrupted one continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+from interp.sae.dashboard.report import report
+
+from interp.activations.harvest import HarvestEstimate, harvest
+from interp.activations.text import load_text
+from interp.core.files import read_json, write_json
+from interp.models.loading import load_model
+from interp.sae.evaluate import evaluate
+from interp.sae.scores import SAEEvaluation
+from interp.sae.training import train
+
+log = logging.getLogger("demo")
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--out", type=Path, default=Path("demo"), help="folder of everything that the demo makes")
+    p.add_argument(
+        "--model", default="smollm2-135m", help="packaged model, hub name, local folder or .gguf file"
+    )
+    p.add_argument("--site", default="resid_post.15", help="where to read and to splice")
+    p.add_argument("--text", default="python-docs", help="corpus; 5 %% of its documents are held out")
+    p.add_argument("--tokens", default="250k", help="tokens to harvest for training")
+    p.add_argument("--eval-tokens", default="12k", help="held-out tokens to evaluate on")
+    p.add_argument(
+        "--d-sae", type=int, default=4608, help="latents of the Gated SAE; the baseline has 1.5 times as many"
+    )
+    p.add_argument("--l1-coefficient", type=float, default=3.0, help="sparsity weight of the Gated SAE")
+    p.add_argument("--baseline-l1", type=float, default=3.0, help="sparsity weight of the L1 baseline")
+    p.add_argument("--steps", type=int, default=2400, help="optimiser steps of 1,024 tokens")
+    p.add_argument("--latents", type=int, default=200, help="latents with a page in the report")
+    p.add_argument("--seed", type=int, default=0)
+    return p
+
+
+class Clock:
+    """How long each stage took, kept in the run folder so that a second run can say what it reused."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seconds: dict[str, float] = read_json(path) if path.exists() else {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds.setdefault(name, round(time.perf_counter() - start, 1))
+        write_json(self.path, self.seconds)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
+
+
+def evaluated(run: Path, name: str, **arguments: object) -> SAEEvaluation:
+    """The evaluation of a run, measured once."""
+    path = run / "metrics.json"
+    if not path.exists():
+        evaluate(run, name=name, **arguments).save(path)  # type: ignore[arg-type]
+    return SAEEvaluation.load(path)
+
+
+def table(scores: list[SAEEvaluation]) -> str:
+    """The figures side by side."""
+    shown = [
+        "architecture",
+        "d_sae",
+        "l1_coefficient",
+        "l0",
+        "loss_recovered",
+        "loss_recovered_mean",
+        "kl_score",
+    ]
+    shown += [
+        "fvu",
+        "gamma",
+        "gamma_centered",
+        "alive",
+        "ce_clean",
+        "ce_spliced",
+        "ce_mean",
+        "ce_zero",
+        "n_tokens",
+    ]
+    frame = pd.concat([score.to_frame() for score in scores]).set_index("name")
+    return frame[shown].T.to_string(float_format="{:.4f}".format)
+
+
+def main() -> None:
+    args = parser().parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    out: Path = args.out
+    out.mkdir(parents=True, exist_ok=True)
+    clock = Clock(out / "timings.json")
+
+    log.info("loading %s", args.model)
+    with clock.stage("load"):
+        model = load_model(args.model)
+    text = {split: load_text(args.text, split=split) for split in ("train", "heldout")}
+
+    plan = {"tokens": args.tokens, "context_size": 128}
+    estimate = harvest(model, text["train"], args.site, out / "store", dry_run=True, **plan)
+    assert isinstance(estimate, HarvestEstimate)
+    log.info("harvest: %s", estimate)
+    log.info(
+        "then training and evaluation, about as long again; the whole at most 20 minutes on two idle cores"
+    )
+    with clock.stage("harvest"):
+        store = harvest(model, text["train"], args.site, out / "store", **plan)
+
+    gated = {"architecture": "gated", "d_sae": args.d_sae, "l1_coefficient": args.l1_coefficient}
+    baseline = {"architecture": "standard", "d_sae": args.d_sae * 3 // 2, "l1_coefficient": args.baseline_l1}
+    with clock.stage("train"):
+        train(
+            store,
+            {"gated": gated, "l1-baseline": baseline},
+            steps=args.steps,
+            seed=args.seed,
+            out=out / "runs",
+        )
+    runs = [out / "runs" / name for name in ("gated", "l1-baseline")]
+
+    with clock.stage("evaluate"):
+        arguments = {"model": model, "text": text["heldout"], "tokens": args.eval_tokens}
+        scores = [evaluated(run, run.name, **arguments) for run in runs]
+
+    with clock.stage("report"):
+        page = report(runs, store, model, out=out / "report", evaluation=scores, n_latents=args.latents)
+
+    print()
+    print(table(scores))
+    print(f"\nTime: {clock}")
+    print(f"Weights, configuration, metrics: {runs[0]} and {runs[1]}")
+    print(f"Activations:                     {out / 'store'}")
+    print(f"Report, open it in a browser:    {page}")
+
+
+if __name__ == "__main__":
+    main()
