@@ -16,6 +16,11 @@ from torch import Tensor, nn
 from interp.core.device import resolve_dtype
 from interp.core.messages import one_of
 from interp.sae.codes import SparseCodes
+from interp.sae.kernels import dense
+from interp.sae.kernels.autograd import sparse_loss
+from interp.sae.kernels.dispatch import BACKENDS
+from interp.sae.kernels.inference import TokenCodes
+from interp.sae.kernels.lists import GatedParams, LossOptions, StandardParams
 from interp.sae.metadata import SAEMetadata
 
 D = TypeVar("D", bound="Dictionary")
@@ -100,6 +105,10 @@ class Dictionary(nn.Module, ABC):
     def _encode_latents(self, xc: Float[Tensor, "n d"], latents: slice) -> Float[Tensor, "n k"]:
         """Codes of a run of latents; xc is the input as the encoder takes it."""
 
+    @abstractmethod
+    def _encode_by_kernel(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
+        """The codes of all latents, sparse, without gradients."""
+
     def encode(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... F"]:
         """Dense codes."""
         xc = self._encoder_input(self._checked(x))
@@ -108,10 +117,13 @@ class Dictionary(nn.Module, ABC):
     def encode_sparse(self, x: Float[Tensor, "... d"]) -> SparseCodes:
         """The latents that fire on each token; leading dimensions are flattened to n.
 
-        Goes over the latents in tiles: an n x F array never exists.
+        An n x F array never exists: the latents are gone over in tiles, or, where no gradient is wanted and
+        the work is worth it, by the compiled kernels.
         """
         xc = self._encoder_input(self._checked(x)).flatten(0, -2)
         n, n_latents = xc.shape[0], self.cfg.d_sae
+        if not torch.is_grad_enabled() and n * n_latents >= _TILE_NUMBERS:
+            return SparseCodes(*self._encode_by_kernel(xc), (n, n_latents))
         rows, indices, values = [], [], []
         for tile in _tiles(n_latents, max(64, _TILE_NUMBERS // max(n, 1))):
             codes = self._encode_latents(xc, tile)
@@ -149,6 +161,24 @@ class Dictionary(nn.Module, ABC):
     def loss(self, x: Float[Tensor, "n d"], l1_coefficient: float, **options: Any) -> SAELoss:
         """The training loss, for architectures that have one."""
         raise TypeError(f"a {self.architecture} dictionary is for inference: it has no training loss")
+
+    def _loss(
+        self,
+        params: GatedParams | StandardParams,
+        x: Float[Tensor, "... d"],
+        l1_coefficient: float,
+        options: LossOptions,
+        backend: str,
+    ) -> SAELoss:
+        if l1_coefficient < 0:
+            raise ValueError(f"l1_coefficient = {l1_coefficient} must not be negative")
+        one_of("backend", backend, BACKENDS[1:])
+        x = self._checked(x).flatten(0, -2)
+        if backend == "dense":
+            total, parts = dense.loss(params, x, l1_coefficient, options)
+        else:
+            total, parts = sparse_loss(params, x, l1_coefficient, options, backend=backend)
+        return SAELoss(total, *parts[:5])
 
     def to_jumprelu(self) -> Dictionary:
         """The same function as a JumpReLU dictionary, where there is one."""

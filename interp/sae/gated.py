@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from interp.sae.dictionary import Dictionary, DictionaryConfig, SAELoss
 from interp.sae.init import random_directions
 from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
-from interp.sae.kernels.dense import gated_loss
+from interp.sae.kernels.inference import TokenCodes, encode_gated
 from interp.sae.kernels.lists import GatedParams, LossOptions
 
 
@@ -77,6 +77,9 @@ class GatedSAE(Dictionary):
         mu = (q if self.r_mag is None else self.r_mag[latents].exp() * q) + self.b_mag[latents]
         return torch.where(p + self.b_gate[latents] > 0, torch.relu(mu), 0)
 
+    def _encode_by_kernel(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
+        return encode_gated(self.params(), xc)
+
     def params(self) -> GatedParams:
         """The parameters under the names the kernels use."""
         return GatedParams(
@@ -98,6 +101,7 @@ class GatedSAE(Dictionary):
         freeze_decoder: bool = True,
         detach_centering: bool = False,
         mse_reduction: str = "sum",
+        backend: str = "dense",
     ) -> SAELoss:
         """``mean_n |x_hat - x|^2 + l1 sum_i ReLU(pi_ni) + |x_tilde - x|^2`` (equations 8 to 10).
 
@@ -113,9 +117,8 @@ class GatedSAE(Dictionary):
                 ``x - b_dec``. The paper's text says they are stopped, its pseudo-code (the default) lets
                 them pass; stationary points are the same.
             mse_reduction: squared errors summed over the d dimensions (``"sum"``) or averaged (``"mean"``).
+            backend: ``"dense"``, or the list of open gates by ``"reference"``, ``"cpu"`` or ``"triton"``.
         """
-        if l1_coefficient < 0:
-            raise ValueError(f"l1_coefficient = {l1_coefficient} must not be negative")
         options = LossOptions(
             sparsity=sparsity,
             freeze_decoder=freeze_decoder,
@@ -123,8 +126,7 @@ class GatedSAE(Dictionary):
             mse_reduction=mse_reduction,
             center_input=self.cfg.apply_b_dec_to_input,
         )
-        total, parts = gated_loss(self.params(), self._checked(x).flatten(0, -2), l1_coefficient, options)
-        return SAELoss(total, *parts[:5])
+        return self._loss(self.params(), x, l1_coefficient, options, backend)
 
     @torch.no_grad()
     def to_jumprelu(self) -> JumpReLUSAE:

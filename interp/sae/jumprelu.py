@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.sae.dictionary import Dictionary, DictionaryConfig
+from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class JumpReLUSAE(Dictionary):
     def _encode_latents(self, xc: Float[Tensor, "n d"], latents: slice) -> Float[Tensor, "n k"]:
         z = xc @ self.W_enc[latents].T + self.b_enc[latents]
         return torch.where(z > self.threshold[latents].clamp_min(0), z, 0)
+
+    def _encode_by_kernel(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
+        return encode_jumprelu(self.W_enc, self.b_enc, xc, self.threshold)
 
     def to_jumprelu(self) -> JumpReLUSAE:
         """Itself."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.sae.dictionary import Dictionary, DictionaryConfig, SAELoss
 from interp.sae.init import random_directions
 from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
-from interp.sae.kernels.dense import standard_loss
+from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
 from interp.sae.kernels.lists import LossOptions, StandardParams
 
 
@@ -74,6 +74,9 @@ class StandardSAE(Dictionary):
     def _encode_latents(self, xc: Float[Tensor, "n d"], latents: slice) -> Float[Tensor, "n k"]:
         return torch.relu(xc @ self.W_enc[latents].T + self.b_enc[latents])
 
+    def _encode_by_kernel(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
+        return encode_jumprelu(self.W_enc, self.b_enc, xc)
+
     def params(self) -> StandardParams:
         """The parameters under the names the kernels use."""
         return StandardParams(W_enc=self.W_enc, W_dec=self.W_dec, b_enc=self.b_enc, b_dec=self.b_dec)
@@ -85,6 +88,7 @@ class StandardSAE(Dictionary):
         *,
         sparsity: str = "l1",
         mse_reduction: str = "sum",
+        backend: str = "dense",
     ) -> SAELoss:
         """``mean_n |x_hat - x|^2 + l1 sum_i f_ni`` (``f_ni |d_i|`` under ``sparsity="ri_l1"``).
 
@@ -92,14 +96,12 @@ class StandardSAE(Dictionary):
             l1_coefficient: weight of the sparsity, in units of the summed squared error.
             sparsity: ``"l1"`` is for decoders kept at unit norm: free rows would grow and hide the penalty.
             mse_reduction: squared errors summed over the d dimensions (``"sum"``) or averaged (``"mean"``).
+            backend: as for `GatedSAE.loss`.
         """
-        if l1_coefficient < 0:
-            raise ValueError(f"l1_coefficient = {l1_coefficient} must not be negative")
         options = LossOptions(
             sparsity=sparsity, mse_reduction=mse_reduction, center_input=self.cfg.apply_b_dec_to_input
         )
-        total, parts = standard_loss(self.params(), self._checked(x).flatten(0, -2), l1_coefficient, options)
-        return SAELoss(total, *parts[:5])
+        return self._loss(self.params(), x, l1_coefficient, options, backend)
 
     @torch.no_grad()
     def to_jumprelu(self) -> JumpReLUSAE:

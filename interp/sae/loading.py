@@ -1,0 +1,92 @@
+"""`load_sae`: a dictionary from any folder that we know how to read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from interp.core.checkpoint import META, latest_checkpoint, load_checkpoint
+from interp.core.config import from_dict
+from interp.core.messages import one_of
+from interp.sae import saving
+from interp.sae.config import RunConfig, SAETrainConfig
+from interp.sae.dictionary import Dictionary
+from interp.sae.dictionary_learning import AE, load_dictionary_learning
+from interp.sae.gated import GatedSAE
+from interp.sae.jumprelu import JumpReLUSAE
+from interp.sae.saelens import CFG, load_saelens
+from interp.sae.standard import StandardSAE
+from interp.sae.task import build
+
+ARCHITECTURES: dict[str, type[Dictionary]] = {
+    kind.architecture: kind for kind in (GatedSAE, StandardSAE, JumpReLUSAE)
+}
+
+
+def load_sae(
+    folder: str | os.PathLike[str],
+    *,
+    device: torch.device | str = "cpu",
+    activation_scale: float | None = None,
+) -> Dictionary:
+    """Read a dictionary that takes raw activations.
+
+    Args:
+        folder: what `save_pretrained` wrote, a run folder (its ``sae/`` is read), a SAELens folder
+            (``cfg.json``), a dictionary_learning folder (``ae.pt``), or a checkpoint of an SAE training.
+        device: where the parameters go.
+        activation_scale: for a SAELens folder whose training scaled the activations and whose file doesn't
+            say by how much; see :func:`interp.sae.saelens.load_saelens`.
+
+    Raises:
+        FileNotFoundError: there is no SAE; the message says what was looked for.
+        ValueError: there is one, but something in it contradicts itself or isn't known.
+    """
+    folder = Path(folder)
+    if (folder / "sae" / saving.CONFIG).is_file():
+        folder = folder / "sae"
+    if (folder / CFG).is_file():
+        return load_saelens(folder, device=device, activation_scale=activation_scale)
+    if (folder / META).is_file():
+        return _from_checkpoint(folder, device)
+    if (folder / AE).is_file():
+        return load_dictionary_learning(folder, device=device)
+    if not (folder / saving.CONFIG).is_file():
+        raise FileNotFoundError(_nothing_in(folder))
+    architecture = saving.read_config(folder)["architecture"]
+    one_of(f"{folder / saving.CONFIG}: architecture", architecture, tuple(ARCHITECTURES))
+    return ARCHITECTURES[architecture].from_pretrained(folder, device=device)
+
+
+def _from_checkpoint(folder: Path, device: torch.device | str) -> Dictionary:
+    """The dictionary of an unfinished training, with its activation scale folded in."""
+    checkpoint = load_checkpoint(folder)
+    configs = dict(checkpoint.meta["config"]["task"])
+    run = from_dict(RunConfig, configs.pop("run"))
+    if len(configs) != 1:
+        raise ValueError(
+            f"{folder} is a checkpoint of several dictionaries ({', '.join(configs)}): finish the run, each "
+            "then has a folder of its own"
+        )
+    weights = {key.removeprefix("sae0."): value for key, value in checkpoint.weights.items()}
+    sae = build(from_dict(SAETrainConfig, next(iter(configs.values()))), len(weights["b_dec"]), run, device)
+    saving.fill(sae, weights, folder)
+    sae.fold_activation_scale_(checkpoint.state["task"]["scale"])
+    return sae
+
+
+def _nothing_in(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder} is not a folder: give a run folder, or a folder with an SAE"
+    runs = sorted(p.parent.parent.name for p in folder.glob(f"*/sae/{saving.CONFIG}"))
+    if runs:
+        return f"{folder} holds several runs, choose one: {', '.join(runs)}"
+    newest = latest_checkpoint(folder)
+    if newest is not None:
+        return f"{folder} is an unfinished run: train again to continue it, or load its checkpoint {newest}"
+    return (
+        f"{folder} holds no SAE: looked for sae/config.json, config.json, cfg.json (SAELens) and ae.pt "
+        "(dictionary_learning)"
+    )
