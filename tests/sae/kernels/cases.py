@@ -15,7 +15,13 @@ L1 = 0.7
 GATED_VARIANTS = [
     (tied, r_mag, LossOptions(sparsity, freeze, detach, reduction, centre))
     for tied, r_mag, sparsity, freeze, detach, reduction, centre in itertools.product(
-        (True, False), (True, False), ("l1", "ri_l1"), (True, False), (False, True), ("sum", "mean"), (True, False)
+        (True, False),
+        (True, False),
+        ("l1", "ri_l1"),
+        (True, False),
+        (False, True),
+        ("sum", "mean"),
+        (True, False),
     )
 ]
 STANDARD_VARIANTS = [

@@ -35,7 +35,9 @@ def test_list_holds_exactly_the_pairs_above_the_threshold(backend, n: int, monke
 @pytest.mark.parametrize("backend", [reference, cpu], ids=["reference", "cpu"])
 def test_a_gate_exactly_at_its_threshold_is_closed(backend) -> None:
     x = torch.tensor([[1.0], [2.0], [2.0000000000000004]], dtype=torch.float64)
-    gates = backend.compact(x, torch.ones(1, 1, dtype=torch.float64), torch.full((1,), 2.0, dtype=torch.float64))
+    gates = backend.compact(
+        x, torch.ones(1, 1, dtype=torch.float64), torch.full((1,), 2.0, dtype=torch.float64)
+    )
     assert gates.tokens.tolist() == [2]
 
 

@@ -97,20 +97,17 @@ def test_rows_without_an_open_gate_are_not_touched() -> None:
 
 
 @pytest.mark.parametrize("backend", [reference, cpu], ids=["reference", "cpu"])
-def test_a_row_that_would_vanish_keeps_its_value(backend) -> None:
-    """Adam's first step moves every entry by lr; here exactly onto zero."""
-    params = GatedParams(
-        W_gate=torch.ones(1, 1, dtype=torch.float64),
-        W_dec=torch.full((1, 1), LR, dtype=torch.float64),
-        b_gate=torch.zeros(1, dtype=torch.float64),
-        b_mag=torch.zeros(1, dtype=torch.float64),
-        b_dec=torch.zeros(1, dtype=torch.float64),
-    )
-    kind = GatedParams
-    v = kind(*(None if p is None else torch.zeros_like(p) for p in params))
-    last = kind(*(None if p is None else torch.zeros(len(p), dtype=torch.int64) for p in params))
-    # x < 0 in the decoder's direction: the gradient of the row is positive whatever the projection leaves.
-    x = torch.tensor([[1.0]], dtype=torch.float64)
+def test_a_row_too_short_to_renormalise_keeps_its_value(backend) -> None:
+    def filled(value: float) -> GatedParams:
+        return GatedParams(
+            *(torch.full(shape, value, dtype=torch.float64) for shape in [(1, 1)] * 2 + [(1,)] * 3)
+        )
+
+    params, v = filled(0.0), filled(0.0)
+    params.W_gate.fill_(1.0)
     params.W_dec.fill_(1e-13)
+    last = GatedParams(*(torch.zeros(1, dtype=torch.int64) for _ in range(5)))
+    x = torch.ones(1, 1, dtype=torch.float64)
     backend.update(params, x, 0.0, LossOptions(), FusedAdam(0.0, BETA2, EPS, 1, True, v, last))
     assert float(params.W_dec) == 1e-13
+    assert int(last.W_dec) == 1
