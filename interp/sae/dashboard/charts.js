@@ -40,6 +40,12 @@ function percent(value, digits = 3) {
   return `${Number((100 * value).toPrecision(digits))} %`;
 }
 
+// The same on an axis, where zeros at the end are noise.
+function tick(value) {
+  if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(0).replace("e-", "e−");
+  return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 }).replace("-", "−");
+}
+
 function ticks(low, high, count) {
   const step0 = (high - low) / Math.max(1, count);
   const power = Math.pow(10, Math.floor(Math.log10(step0)));
@@ -82,7 +88,7 @@ function padded(values, log, share = 0.08) {
 }
 
 // A frame with axes; `draw(add, x, y)` fills it.
-function chart({ width = 420, height = 220, x, y, xLabel, yLabel, xLog = false, yLog = false, xFormat = figure, yFormat = figure, label, draw }) {
+function chart({ width = 420, height = 220, x, y, xLabel, yLabel, xLog = false, yLog = false, xFormat = tick, yFormat = tick, label, draw }) {
   const left = 50, right = 14, top = 10, bottom = 36;
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   const atX = scale(x, [left, width - right], xLog), atY = scale(y, [height - bottom, top], yLog);
@@ -150,7 +156,7 @@ function histogram(series, options) {
       const first = series[0];
       if (series.length === 1) first.counts.forEach((count, j) => {
         const a = atX(first.edges[j]), b = atX(first.edges[j + 1]);
-        add("rect", { class: "hit", x: a, width: Math.max(b - a, 0.5), y: 10, height: base - 10, "data-tip": `${options.xFormat ? options.xFormat(first.edges[j]) : figure(first.edges[j])} to ${options.xFormat ? options.xFormat(first.edges[j + 1]) : figure(first.edges[j + 1])}: ${count.toLocaleString("en")}` });
+        add("rect", { class: "hit", x: a, width: Math.max(b - a, 0.5), y: 10, height: base - 10, "data-tip": `${tick(first.edges[j])} to ${tick(first.edges[j + 1])}: ${count.toLocaleString("en")}` });
       });
     },
   });

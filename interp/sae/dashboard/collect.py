@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ from interp.sae.metrics import FiringStats
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
     from interp.sae.dictionary import Dictionary
+
+logger = logging.getLogger(__name__)
 
 _RANKED_AT_ONCE = 1024  # latents described together: bounds the memory of large dictionaries
 
@@ -138,8 +141,7 @@ def collect_features(
     for feature, nearest in zip(features, nearest_directions(sae.W_dec, shown), strict=True):
         feature.neighbours = nearest
     if model is not None and model.d_model == d_in:
-        for feature, effect in zip(features, logit_effects(model, sae.W_dec, shown), strict=True):
-            feature.logits = effect
+        _add_logits(features, sae, model)
     return FeatureTable(
         name=name,
         site=site,
@@ -155,6 +157,17 @@ def collect_features(
         vocabulary=vocabulary,
         settings={**asdict(settings), "skip_positions": list(skip_positions)},
     )
+
+
+def _add_logits(features: list[Feature], sae: Dictionary, model: LanguageModel) -> None:
+    try:
+        effects = logit_effects(model, sae.W_dec, [feature.index for feature in features])
+    except ValueError as error:
+        # Only part of the model is loaded, or its final norm is of a kind we don't know.
+        logger.warning("the latents are shown without promoted and suppressed tokens: %s", error)
+        return
+    for feature, effect in zip(features, effects, strict=True):
+        feature.logits = effect
 
 
 class _Pass:

@@ -5,11 +5,10 @@ const $ = (id) => document.getElementById(id);
 
 // White space as faint signs, everything else as it is; only text nodes are ever made of data.
 const SIGNS = { " ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥" };
-function write(node, string, inner = false) {
+function write(node, string) {
   for (const part of string.split(/([ \n\r\t]+)/)) {
     if (part === "") continue;
     if (SIGNS[part[0]] === undefined) node.append(part);
-    else if (inner && part === " ") node.append(" ");
     else node.append(el("i", { text: [...part].map((c) => SIGNS[c]).join("") }));
   }
   return node;
@@ -38,6 +37,8 @@ function showRun() {
   } else {
     $("metrics").append(el("p", { class: "note", text: "No evaluation was given: run evaluate on held-out text and make the report again." }));
   }
+  $("latents-note").textContent = DATA.latents_note;
+  $("footer").textContent = DATA.footer;
   drawCharts();
 }
 
@@ -51,11 +52,11 @@ function drawCharts() {
       points: s.points.filter((p) => p[key] !== null && p.l0 > 0).map((p) => ({ x: p.l0, y: p[key], label: `${p.name}\nL0 ${figure(p.l0)}, ${label} ${figure(p[key], 4)}` })),
     }));
     if (series.some((s) => s.points.length)) {
-      box.append(captioned(title, names, scatter(series, { xLog: true, xLabel: "L0, latents per token (log)", yLabel: null, label: title, yFormat: (v) => String(Number(v.toFixed(4))) })));
+      box.append(captioned(title, names, scatter(series, { xLog: true, xLabel: "L0, latents per token (log)", yLabel: null, label: title })));
     }
   }
   if (densities.length) {
-    const body = histogram(densities, { xLabel: "log10 of the share of tokens on which a latent fires", label: "Firing density", xFormat: (v) => String(Number(v.toFixed(2))).replace("-", "−") });
+    const body = histogram(densities, { xLabel: "log10 of the share of tokens on which a latent fires", label: "Firing density" });
     const dead = densities.map((d) => `${d.dead.toLocaleString("en")} dead`).join(" / ");
     box.append(captioned("Firing density", densities.map((d) => d.name), body, dead));
   }
@@ -182,7 +183,7 @@ function panel(title, note, body) {
 function activationPanel(f) {
   const { counts, width } = f.histogram;
   const edges = Array.from({ length: counts.length + 1 }, (_, i) => i * width);
-  const body = histogram([{ name: "", edges, counts }], { width: 300, height: 190, yLog: true, xLabel: "activation", label: "Histogram of activations", yFormat: (v) => figure(v, 1) });
+  const body = histogram([{ name: "", edges, counts }], { width: 300, height: 190, yLog: true, xLabel: "activation", label: "Histogram of activations" });
   return panel("Activations", "number of tokens, log scale", body);
 }
 
@@ -226,10 +227,9 @@ function exampleGroup(f, group, number) {
     return el("div", { class: "group" }, el("h4", {}, "Strongest firings ", el("small", { text: `one per context, ${range}` })), items);
   }
   const n = f.groups.length - 1;
-  const title = n === 1 ? "A random sample" : `Random sample, quarter ${number} of ${n}`.replace("quarter", n === 4 ? "quarter" : "part");
+  const title = n === 1 ? "A random sample" : `Random sample, ${n === 4 ? "quarter" : "part"} ${number} of ${n}`;
   const fold = el("details", {}, el("summary", {}, `${title} `, el("small", { text: range })), items);
   fold.addEventListener("toggle", () => { if (fold.open && !items.children.length) fill(); });
-  if (number === 1) fold.className = "first-fold";
   return fold;
 }
 
@@ -239,7 +239,7 @@ function example(f, [context, document_, position, peak, ids, fired]) {
   ids.forEach((t, j) => {
     const value = values.get(j) ?? 0;
     const at = position - peak + j;
-    const span = write(el("span", { "data-tip": `${value ? figure(value) : "does not fire"}\nposition ${at}` }), DATA.tokens[t], true);
+    const span = write(el("span", { "data-tip": `${value ? figure(value) : "does not fire"}\nposition ${at}` }), DATA.tokens[t]);
     if (value > 0 && f.max > 0) span.style.backgroundColor = `rgba(var(--heat), ${(0.08 + 0.62 * Math.min(1, value / f.max)).toFixed(3)})`;
     if (j === peak) span.className = "peak";
     strip.append(span);
@@ -249,15 +249,6 @@ function example(f, [context, document_, position, peak, ids, fired]) {
 }
 
 // ---- the page as a whole -------------------------------------------------------------------------
-
-function showProse() {
-  for (const paragraph of DATA.prose) {
-    if (typeof paragraph === "string") $("prose").append(el("p", { text: paragraph }));
-    else $("prose").append(el("dl", {}, ...paragraph.flatMap(([term, text]) => [el("dt", { text: term }), el("dd", { text })])));
-  }
-  $("footer").textContent = DATA.footer;
-  $("latents-note").textContent = DATA.latents_note;
-}
 
 function tooltips() {
   const tip = $("tip");
@@ -311,7 +302,6 @@ function openFromHash() {
 }
 
 showRun();
-showProse();
 tooltips();
 listen();
 refresh();
