@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,12 @@ class ShardFile:
         found = {name: (entry.dtype, entry.shape) for name, entry in self._entries.items()}
         if found != dict(expected):
             raise ValueError(f"shard {path} is damaged: its header doesn't hold what the manifest says")
-        # Copy-on-write: torch wants writable memory, and nothing that is written reaches the file.
-        self._bytes = torch.from_numpy(np.memmap(path, dtype=np.uint8, mode="c"))
+
+    @cached_property
+    def _bytes(self) -> Tensor:
+        # A private mapping holds no file descriptor, of which a store of many shards would run out.
+        size = self.path.stat().st_size
+        return torch.from_file(str(self.path), shared=False, size=size, dtype=torch.uint8)
 
     def tensor(self, name: str) -> Tensor:
         """A tensor mapped from the file: pages are read when they are touched."""
