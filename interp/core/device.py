@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,8 @@ def resolve_device(device: str | torch.device = "auto") -> torch.device:
         ) from error
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device = {str(device)!r}, but torch sees no CUDA GPU; use device='cpu' or 'auto'")
+    if resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device = {str(device)!r}, but torch sees {torch.cuda.device_count()} CUDA GPUs")
     return resolved
 
 
@@ -74,18 +77,29 @@ def autocast(device: torch.device, precision: str) -> contextlib.AbstractContext
 
 
 def seed_everything(seed: int) -> None:
-    """Seed Python, NumPy and torch (all devices)."""
+    """Seed the global generators of Python, NumPy and torch (all devices)."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
+def derive_seed(seed: int, *keys: int | str) -> int:
+    """A seed below 2**63 for every (seed, *keys), as good as independent of every other's; a pure function.
+
+    Raises ValueError for a negative seed or key.
+    """
+    numbers = [zlib.crc32(key.encode()) if isinstance(key, str) else int(key) for key in keys]
+    if min(seed, *numbers, 0) < 0:
+        raise ValueError(f"seed = {seed} and its keys {keys} must not be negative")
+    # The keys go in as a spawn key: as further entropy, (1,) and (1, 0) would be the same seed.
+    word = np.random.SeedSequence(seed, spawn_key=tuple(numbers)).generate_state(1, np.uint64)[0]
+    return int(word) >> 1
+
+
 def make_generator(seed: int, *keys: int | str, device: str | torch.device = "cpu") -> torch.Generator:
-    """An independent torch generator for every (seed, *keys); a pure function of its arguments."""
-    numbers = [zlib.crc32(key.encode()) if isinstance(key, str) else key for key in keys]
-    word = np.random.SeedSequence([seed, *numbers]).generate_state(2, np.uint32)
+    """A torch generator seeded by `derive_seed(seed, *keys)`."""
     generator = torch.Generator(device=device)
-    generator.manual_seed(int(word[0]) << 31 ^ int(word[1]))
+    generator.manual_seed(derive_seed(seed, *keys))
     return generator
 
 
@@ -118,6 +132,21 @@ class RngBundle:
             torch.cuda.set_rng_state_all(self.state["cuda"])
 
 
+@contextlib.contextmanager
+def deterministic_algorithms(wanted: bool) -> Iterator[None]:
+    """Within it, where `wanted`, torch refuses operations that may differ from run to run."""
+    if not wanted:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled()
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
 @functools.cache
 def cpu_has_bf16() -> bool:
     """Whether this CPU multiplies bfloat16 natively; without it bf16 is slower than float32."""
@@ -147,7 +176,16 @@ def _git_commit() -> str | None:
 
 def environment() -> dict[str, Any]:
     """Versions, git commit and hardware, to be kept beside every result."""
-    packages = ("interp-toolkit", "torch", "transformers", "transformer-lens", "numpy", "numba", "triton")
+    packages = (
+        "interp-toolkit",
+        "torch",
+        "transformers",
+        "transformer-lens",
+        "numpy",
+        "numba",
+        "triton",
+        "lightning-fabric",
+    )
     return {
         "python": sys.version.split()[0],
         "platform": f"{platform.system()} {platform.machine()}",

@@ -1,8 +1,9 @@
-"""Ranks under torchrun, and a barrier and a sum that are no-ops without it."""
+"""Ranks under torchrun, and the collectives that the toolkit needs, which do nothing without it."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,7 +27,13 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", 0))
 
 
+def local_world_size() -> int:
+    """How many processes work together on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+
 def is_main() -> bool:
+    """Whether this is the first process, which alone writes what there is one of."""
     return rank() == 0
 
 
@@ -51,3 +58,12 @@ def all_reduce_sum(tensor: Tensor) -> Tensor:
     if dist.is_initialized():
         dist.all_reduce(tensor)
     return tensor
+
+
+def gather(value: Any) -> list[Any]:
+    """The values of all ranks in order, on every rank; small things only."""
+    if not dist.is_initialized():
+        return [value]
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
