@@ -139,7 +139,8 @@ def _read(path: Path) -> dict[str, Any]:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise ValueError(
-            f"{path} can't be read without running code from it, or is broken: {error}"
+            f"{path} is broken, or holds more than tensors, numbers and strings (which could run code): export "
+            "it again as a state dict"
         ) from error
 
 
