@@ -40,10 +40,16 @@ function percent(value, digits = 3) {
   return `${Number((100 * value).toPrecision(digits))} %`;
 }
 
-// The same on an axis, where zeros at the end are noise.
-function tick(value) {
-  if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(0).replace("e-", "e−");
-  return Number(value.toPrecision(4)).toLocaleString("en", { maximumFractionDigits: 6 }).replace("-", "−");
+// The same on an axis: no zeros at the end, or as many decimals as the others have.
+function tick(value, decimals = null) {
+  if (value !== 0 && Math.abs(value) < 1e-3 && decimals === null) return value.toExponential(0).replace("e-", "e−");
+  const fixed = decimals === null ? { maximumFractionDigits: 6 } : { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
+  return Number(value.toPrecision(4)).toLocaleString("en", fixed).replace("-", "−");
+}
+
+function decimals(values, log) {
+  if (log) return null;
+  return Math.max(0, ...values.map((v) => (String(Number(v.toPrecision(4))).split(".")[1] ?? "").length));
 }
 
 function ticks(low, high, count) {
@@ -58,7 +64,7 @@ function ticks(low, high, count) {
 function logTicks(low, high) {
   const out = [];
   const wide = Math.log10(high / low);
-  const mantissas = wide > 2.5 ? [1] : wide > 1 ? [1, 3] : [1, 2, 3, 5, 7];
+  const mantissas = wide > 2.5 ? [1] : wide > 1.6 ? [1, 3] : wide > 0.9 ? [1, 2, 5] : [1, 1.5, 2, 3, 5, 7];
   for (let d = Math.floor(Math.log10(low)); d <= Math.ceil(Math.log10(high)); d++) {
     for (const m of mantissas) {
       const t = m * Math.pow(10, d);
@@ -88,15 +94,15 @@ function padded(values, log, share = 0.08) {
 }
 
 // A frame with axes; `draw(add, x, y)` fills it.
-function chart({ width = 420, height = 220, x, y, xLabel, yLabel, xLog = false, yLog = false, xFormat = tick, yFormat = tick, label, draw }) {
+function chart({ width = 420, height = 220, x, y, xLabel, yLabel, xLog = false, yLog = false, label, draw }) {
   const left = 50, right = 14, top = 10, bottom = 36;
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   const atX = scale(x, [left, width - right], xLog), atY = scale(y, [height - bottom, top], yLog);
   for (const t of atY.ticks) {
     root.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: atY(t), y2: atY(t) }));
-    root.append(svg("text", { x: left - 7, y: atY(t) + 3.5, "text-anchor": "end" }, yFormat(t)));
+    root.append(svg("text", { x: left - 7, y: atY(t) + 3.5, "text-anchor": "end" }, tick(t, decimals(atY.ticks, yLog))));
   }
-  for (const t of atX.ticks) root.append(svg("text", { x: atX(t), y: height - bottom + 15, "text-anchor": "middle" }, xFormat(t)));
+  for (const t of atX.ticks) root.append(svg("text", { x: atX(t), y: height - bottom + 15, "text-anchor": "middle" }, tick(t, decimals(atX.ticks, xLog))));
   root.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }));
   root.append(svg("text", { x: (left + width - right) / 2, y: height - 3, "text-anchor": "middle" }, xLabel));
   if (yLabel) root.append(svg("text", { x: -(top + height - bottom) / 2, y: 11, transform: "rotate(-90)", "text-anchor": "middle" }, yLabel));
@@ -104,19 +110,17 @@ function chart({ width = 420, height = 220, x, y, xLabel, yLabel, xLog = false, 
   return root;
 }
 
-function captioned(title, names, body, note = null) {
+function captioned(title, names, body) {
   const caption = el("figcaption", {}, el("b", { text: title }));
   names.forEach((name, i) => {
-    if (name === null) return;
     const dot = el("i");
     dot.style.background = colour(i);
     caption.append(el("span", { class: "key" }, dot, document.createTextNode(name)));
   });
-  if (note) caption.append(el("span", { text: note }));
   return el("figure", {}, caption, body);
 }
 
-// series: [{name, points: [{x, y, label}]}]
+// series: [{name, points: [{x, y, label, ringed}]}]
 function scatter(series, options) {
   const points = series.flatMap((s) => s.points);
   return chart({
@@ -128,6 +132,7 @@ function scatter(series, options) {
         if (sorted.length > 1) add("polyline", { points: sorted.map((p) => `${atX(p.x)},${atY(p.y)}`).join(" "), fill: "none", stroke: colour(i), "stroke-width": 1.5, opacity: 0.6 });
         for (const p of sorted) {
           add("circle", { cx: atX(p.x), cy: atY(p.y), r: 5, fill: colour(i) });
+          if (p.ringed) add("circle", { class: "ring", cx: atX(p.x), cy: atY(p.y), r: 9, stroke: colour(i) });
           add("circle", { class: "hit", cx: atX(p.x), cy: atY(p.y), r: 12, "data-tip": p.label });
         }
       });

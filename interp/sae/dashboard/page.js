@@ -9,7 +9,7 @@ function write(node, string) {
   for (const part of string.split(/([ \n\r\t]+)/)) {
     if (part === "") continue;
     if (SIGNS[part[0]] === undefined) node.append(part);
-    else node.append(el("i", { text: [...part].map((c) => SIGNS[c]).join("") }));
+    else node.append(el("wbr"), el("i", { class: part.length > 2 ? "run" : null, text: [...part].map((c) => SIGNS[c]).join("") }));
   }
   return node;
 }
@@ -49,7 +49,7 @@ function drawCharts() {
   for (const [key, title, label] of [["loss_recovered", "Loss recovered against L0", "loss recovered"], ["fvu", "FVU against L0", "fraction of variance unexplained"]]) {
     const series = frontier.map((s) => ({
       name: s.name,
-      points: s.points.filter((p) => p[key] !== null && p.l0 > 0).map((p) => ({ x: p.l0, y: p[key], label: `${p.name}\nL0 ${figure(p.l0)}, ${label} ${figure(p[key], 4)}` })),
+      points: s.points.filter((p) => p[key] !== null && p.l0 > 0).map((p) => ({ x: p.l0, y: p[key], ringed: p.browsed, label: `${p.name}\nL0 ${figure(p.l0)}, ${label} ${figure(p[key], 4)}` })),
     }));
     if (series.some((s) => s.points.length)) {
       box.append(captioned(title, names, scatter(series, { xLog: true, xLabel: "L0, latents per token (log)", yLabel: null, label: title })));
@@ -57,8 +57,7 @@ function drawCharts() {
   }
   if (densities.length) {
     const body = histogram(densities, { xLabel: "log10 of the share of tokens on which a latent fires", label: "Firing density" });
-    const dead = densities.map((d) => `${d.dead.toLocaleString("en")} dead`).join(" / ");
-    box.append(captioned("Firing density", densities.map((d) => d.name), body, dead));
+    box.append(captioned("Firing density", densities.map((d) => `${d.name} (${d.dead.toLocaleString("en")} dead)`), body));
   }
   for (const [key, title] of [["loss", "Training loss"], ["l0", "L0 in training"]]) {
     const series = histories.filter((h) => h[key] && h[key].length > 1).map((h) => ({ name: h.name, x: h.step, y: h[key] }));
@@ -108,7 +107,7 @@ function refresh() {
   }
   const list = $("list");
   list.replaceChildren(...state.shown.map(listItem));
-  if (!state.shown.length) list.append(el("li", { class: "empty", role: "presentation", text: "No latent matches. Every displayed example and description is searched." }));
+  if (!state.shown.length) list.append(el("li", { class: "empty", role: "presentation", text: "No latent shown here matches. Others can be asked for by number when the report is made." }));
   $("count").textContent = `${state.shown.length.toLocaleString("en")} of ${FEATURES.length.toLocaleString("en")}`;
   mark();
 }

@@ -129,7 +129,8 @@ def _metrics(entries: Sequence[Entry]) -> dict[str, Any]:
     columns, rows = [], []
     for entry in entries:
         coefficient = "" if entry.l1_coefficient is None else f", λ {entry.l1_coefficient:g}"
-        columns.append({"name": entry.name, "note": f"{entry.architecture}, {entry.d_sae:,}{coefficient}"})
+        note = f"{entry.architecture}, {entry.d_sae:,} latents{coefficient}"
+        columns.append({"name": entry.name, "note": note})
     for attribute, label, form, note in ROWS:
         values = [getattr(entry.evaluation, attribute, NAN) for entry in entries]
         if not all(math.isnan(v) for v in values):
@@ -147,9 +148,9 @@ def frontier(report: Report) -> list[dict[str, Any]]:
     """Points (L0, loss recovered, FVU) of all SAEs given, a series for each architecture."""
     series: dict[str, list[dict[str, Any]]] = {}
     for e in report.evaluations:
-        point = {"name": e.name, "l0": e.l0, "loss_recovered": e.loss_recovered, "fvu": e.fvu}
-        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in point.items()}
-        series.setdefault(e.architecture, []).append(finite)
+        point = {key: _finite(getattr(e, key)) for key in ("l0", "loss_recovered", "fvu")}
+        browsed = e is report.entries[0].evaluation
+        series.setdefault(e.architecture, []).append({"name": e.name, "browsed": browsed, **point})
     return [{"name": name, "points": points} for name, points in series.items()]
 
 
