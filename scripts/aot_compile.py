@@ -207,6 +207,7 @@ def compile_case(case: Case, architecture: int) -> dict[str, Any]:
     registers, stack = _resources(compiled.asm["cubin"])
     return {
         "kernel": case.name,
+        "function": case.kernel.__name__,
         "target": f"sm_{architecture}",
         "registers": registers,
         "stack_bytes": stack,

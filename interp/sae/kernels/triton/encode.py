@@ -19,6 +19,7 @@ from interp.sae.kernels.lists import OpenGates
 from interp.sae.kernels.triton.launch import check, on_device_of, product_precision
 
 LATENTS_AT_ONCE = 32768  # bounds the bfloat16 copy of the weights
+LARGEST_SHORT_KEY = 2**31 - 1  # a sort key is latent * n + token: int32 where that is enough
 FIRST_ROOM = 64  # list entries per token before anything is known
 
 # Entries per token to make room for next time, by device and dictionary size.
@@ -99,14 +100,14 @@ def _scan(xc: Tensor, weight: Tensor, threshold: Tensor, room: int, precision: s
         per_token=torch.zeros(n, dtype=torch.int32, device=xc.device),
     )
     narrow = precision == "bf16"
-    rows = xc.bfloat16() if narrow else xc
+    rows = _narrow(xc) if narrow else xc
     at_once = LATENTS_AT_ONCE if narrow else max(n_latents, 1)
     for first in range(0, n_latents, at_once):
         part = weight[first : first + at_once]
         tiles = triton.cdiv(n, tile.tokens) * triton.cdiv(part.shape[0], tile.latents)
         encode_tiles[(tiles,)](
             rows,
-            part.bfloat16() if narrow else part,
+            _narrow(part) if narrow else part,
             threshold,
             scan.tokens,
             scan.latents,
@@ -132,10 +133,16 @@ def _scan(xc: Tensor, weight: Tensor, threshold: Tensor, room: int, precision: s
     return scan
 
 
+def _narrow(tensor: Tensor) -> Tensor:
+    narrow = tensor.bfloat16()
+    # Triton's interpreter multiplies the bits of bfloat16 operands: there, the same numbers in float32.
+    return narrow if isinstance(encode_tiles, triton.runtime.JITFunction) else narrow.float()
+
+
 def _in_order(scan: _Scan, length: int, n_latents: int) -> OpenGates:
     n = scan.per_token.shape[0]
     latents, tokens = scan.latents[:length], scan.tokens[:length]
-    if n * n_latents < 2**31:
+    if n * n_latents <= LARGEST_SHORT_KEY:
         keys, order = torch.sort(latents * n + tokens)
     else:
         keys, order = torch.sort(latents.long() * n + tokens)
