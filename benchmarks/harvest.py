@@ -102,37 +102,58 @@ def bench_read(folder: Path, n_rows: int, width: int) -> dict[str, float]:
     result = {"store_gigabytes": manifest.total_bytes / 1e9}
     for name, dtype in (("bfloat16", None), ("float32", torch.float32)):
         stream = StoreStream(store, dtype=dtype)
-        speeds = []
-        for _ in range(3):
-            start, rows = time.perf_counter(), 0
-            epoch = stream.epoch
-            while stream.epoch == epoch:
-                rows += len(stream.next_batch(4096))
-            speeds.append(rows * width * 2 / 1e9 / (time.perf_counter() - start))
-        result[f"shuffled_gigabytes_per_second_as_{name}"] = max(speeds)
+
+        def epoch(stream: StoreStream = stream) -> None:
+            before = stream.epoch
+            while stream.epoch == before:
+                stream.next_batch(4096)
+
+        gigabytes = len(stream) * width * 2 / 1e9
+        runs = [timed(epoch) for _ in range(4)]
+        result[f"shuffled_gb_per_wall_second_as_{name}"] = gigabytes / min(wall for wall, _ in runs)
+        result[f"shuffled_gb_per_cpu_second_as_{name}"] = gigabytes / min(cpu for _, cpu in runs)
     return result
 
 
-def bench_peer(python: str, contexts: Any, folder: Path) -> dict[str, float]:
-    """SAELens' cache runner on the same model and tokens, as a program of its own environment."""
+def bench_peer(python: str, model: Any, contexts: Any, folder: Path) -> dict[str, Any]:
+    """SAELens' cache runner on the same model and full contexts, as a program of its own environment.
+
+    Ours runs on them before and after, so that both meet the same machine.
+    """
+    from interp.activations.harvest import harvest
+    from interp.activations.packing import TokenContexts
     from interp.models import packaged
 
-    model_folder, _ = packaged.resolve("smollm2-135m")
-    full = [i for i in range(len(contexts)) if contexts.lengths[i] == contexts.context_size]
+    size = contexts.context_size
+    full = np.flatnonzero(contexts.lengths == size)
     tokens = contexts.batch(full[: len(full) // 16 * 16]).input_ids.numpy()  # whole buffers of the peer
+    n = len(tokens)
+    same = TokenContexts(
+        tokens.reshape(-1), np.arange(n + 1) * size, np.arange(n), np.arange(n + 1), context_size=size
+    )
+    ours = []
+
+    def run_ours() -> None:
+        ours.append(timed(lambda: harvest(model, same, f"resid_post.{LAYER}", folder / "s", progress=False)))
+        shutil.rmtree(folder / "s")
+
+    model_folder, _ = packaged.resolve("smollm2-135m")
     np.save(folder / "tokens.npy", tokens)
-    command = [
-        python,
-        __file__,
-        "--as-peer",
-        str(model_folder),
-        str(folder / "tokens.npy"),
-        str(folder / "peer"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    run_ours()
+    done = subprocess.run(
+        [python, __file__, "--as-peer", str(model_folder), str(folder / "tokens.npy"), str(folder / "peer")],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         raise RuntimeError(f"the peer failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    run_ours()
+    peer = json.loads(done.stdout.splitlines()[-1])
+    for kind, column in (("wall", 0), ("cpu", 1)):
+        speed = tokens.size / (sum(run[column] for run in ours) / len(ours))
+        peer[f"ours_tokens_per_{kind}_second"] = speed
+        peer[f"ours_over_peer_{kind}"] = speed / peer[f"tokens_per_{kind}_second"]
+    return peer
 
 
 def run_as_peer(model_folder: str, tokens_file: str, out: str) -> None:
@@ -143,11 +164,9 @@ def run_as_peer(model_folder: str, tokens_file: str, out: str) -> None:
     from sae_lens import CacheActivationsRunner, CacheActivationsRunnerConfig
 
     tokens = np.load(tokens_file)
-    data = Path(out) / "data"
-    data.mkdir(parents=True)
-    Dataset.from_dict({"tokens": tokens.tolist()}).to_parquet(data / "train.parquet")
+    data = Dataset.from_dict({"tokens": tokens.tolist()})
     config = CacheActivationsRunnerConfig(
-        dataset_path=str(data),
+        dataset_path="",
         model_name=model_folder,
         model_class_name="AutoModelForCausalLM",
         model_batch_size=16,
@@ -162,7 +181,7 @@ def run_as_peer(model_folder: str, tokens_file: str, out: str) -> None:
         dtype="float32",
         streaming=False,
     )
-    runner = CacheActivationsRunner(config)
+    runner = CacheActivationsRunner(config, override_dataset=data)
     wall, cpu = timed(runner.run)
     print(
         json.dumps(
