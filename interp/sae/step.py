@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from interp.core.messages import one_of
 from interp.sae.gated import GatedSAE
-from interp.sae.kernels import dense
 from interp.sae.kernels.backend import FusedAdam
 from interp.sae.kernels.dispatch import (
     BACKENDS,
@@ -73,7 +72,7 @@ def make_step(
         sparsity, freeze_decoder, detach_centering, mse_reduction: see
             :class:`interp.sae.kernels.lists.LossOptions`.
         backend: ``"auto"`` starts dense and turns sparse when few gates are open, where a compiled backend
-            exists; ``"dense"`` is torch autograd; ``"reference"``, ``"cpu"`` and ``"triton"`` are the list
+            exists; ``"dense"`` is whole products; ``"reference"``, ``"cpu"`` and ``"triton"`` are the list
             form in plain torch, numba and Triton.
     """
     if not isinstance(sae, GatedSAE | StandardSAE):
@@ -149,9 +148,7 @@ class TrainStep:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         route = self.backend_name
-        if route == "dense":
-            losses = self._dense(x, l1_coefficient)
-        elif self._fused:
+        if self._fused and route != "dense":
             with torch.no_grad():
                 losses = load_backend(route).update(
                     self.params, x, l1_coefficient, self.options, self._fused_adam(lr)
@@ -164,14 +161,6 @@ class TrainStep:
             )
         total = losses.reconstruction + l1_coefficient * losses.sparsity + losses.auxiliary
         return StepStats(total, *losses)
-
-    def _dense(self, x: Tensor, l1: float) -> Losses:
-        self.optimizer.zero_grad(set_to_none=True)
-        with torch.enable_grad():
-            total, losses = dense.loss(self.params, x, l1, self.options)
-            total.backward()
-        self._apply_gradients()
-        return losses
 
     def _unfused(self, route: str, x: Tensor, l1: float) -> Losses:
         with torch.no_grad():

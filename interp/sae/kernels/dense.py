@@ -1,7 +1,4 @@
-"""The same losses by dense products, differentiable: what the list form must equal, and the way to start.
-
-At initialisation half of all gates are open and a list has nothing to skip.
-"""
+"""The losses by dense products, differentiable: what every other form must equal."""
 
 from __future__ import annotations
 

@@ -15,12 +15,13 @@ from interp.sae.kernels.backend import Backend
 
 BACKENDS = ("auto", "dense", "reference", "cpu", "triton")
 
-# Share of open gates below which the list form wins; measured by benchmarks/sae_step.py (CPU) and taken from
-# the bandwidth of gathers against that of products (GPU).
+# Share of open gates below which the list form wins: on CPUs measured with benchmarks/sae_step.py (equal at
+# about 0.2, at any size), on GPUs from the bandwidth of gathers against the rate of products.
 CPU_CROSSOVER = 0.15
 GPU_CROSSOVER = 0.01
 
 _MODULES = {
+    "dense": "interp.sae.kernels.tiled",
     "reference": "interp.sae.kernels.reference",
     "cpu": "interp.sae.kernels.cpu",
     "triton": "interp.sae.kernels.triton",
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def load_backend(name: str) -> Backend:
-    """Import a sparse backend: ``"reference"``, ``"cpu"`` or ``"triton"``.
+    """Import a backend: ``"reference"``, ``"cpu"`` or ``"triton"``; ``"dense"`` has only ``gradients``.
 
     Without numba, ``"cpu"`` is served by the plain torch list form and a warning says so once.
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp.sae.kernels import cpu, cpu_list, dense, reference
+from interp.sae.kernels import cpu, cpu_list, dense, reference, tiled
 from interp.sae.kernels.autograd import sparse_loss
 from interp.sae.kernels.lists import GatedParams, LossOptions
 from tests.sae.kernels.cases import (
@@ -24,28 +24,29 @@ from tests.sae.kernels.cases import (
 )
 
 BACKENDS = {"reference": reference, "cpu": cpu}
+GRADIENTS = {**BACKENDS, "dense": tiled}
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", GRADIENTS)
 def test_gated_sparse_equals_dense_in_every_variant(backend: str, dtype: torch.dtype) -> None:
     x = batch(70, 24, dtype=dtype)
     for tied, r_mag, options in GATED_VARIANTS:
         params = gated_params(24, 130, tied=tied, r_mag=r_mag, dtype=dtype)
         total, expected = dense_gradients(params, x, options)
-        losses, grads = BACKENDS[backend].gradients(params, x, L1, options)
+        losses, grads = GRADIENTS[backend].gradients(params, x, L1, options)
         assert total_of(losses) == pytest.approx(float(total), rel=TOLERANCE[dtype]), (tied, r_mag, options)
         assert relative_difference(grads, expected) < TOLERANCE[dtype], (tied, r_mag, options)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", GRADIENTS)
 def test_standard_sparse_equals_dense_in_every_variant(backend: str, dtype: torch.dtype) -> None:
     x, params = batch(70, 24, dtype=dtype), standard_params(24, 130, dtype=dtype)
     for options in STANDARD_VARIANTS:
         total, expected = dense_gradients(params, x, options)
-        losses, grads = BACKENDS[backend].gradients(params, x, L1, options)
+        losses, grads = GRADIENTS[backend].gradients(params, x, L1, options)
         assert total_of(losses) == pytest.approx(float(total), rel=TOLERANCE[dtype]), options
         assert relative_difference(grads, expected) < TOLERANCE[dtype], options
 
@@ -63,7 +64,7 @@ def test_dense_module_equals_the_definition(variants: list) -> None:
         assert relative_difference(grads, expected) < 1e-12
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", GRADIENTS)
 def test_counts_are_of_open_gates_and_of_positive_magnitudes(backend: str) -> None:
     # One latent, gate open on tokens 0, 1, 2; magnitude positive on 1 and 2 only.
     params = GatedParams(
@@ -74,7 +75,7 @@ def test_counts_are_of_open_gates_and_of_positive_magnitudes(backend: str) -> No
         b_dec=torch.zeros(1, dtype=torch.float64),
     )
     x = torch.tensor([[0.5], [2.0], [3.0], [-1.0], [0.0]], dtype=torch.float64)
-    losses, _ = BACKENDS[backend].gradients(params, x, L1, LossOptions())
+    losses, _ = GRADIENTS[backend].gradients(params, x, L1, LossOptions())
     assert float(losses.open_gates) == pytest.approx(3 / 5)
     assert float(losses.l0) == pytest.approx(2 / 5)
     assert losses.fired.tolist() == [2]
@@ -130,7 +131,7 @@ def test_one_latent_hit_by_every_one_of_many_tokens(backend: str) -> None:
     x = batch(5000, 3)
     gates = BACKENDS[backend].compact(x - params.b_dec, params.W_gate, -params.b_gate)
     assert gates.hits()[2] == 5000
-    _, grads = BACKENDS[backend].gradients(params, x, L1, LossOptions())
+    _, grads = GRADIENTS[backend].gradients(params, x, L1, LossOptions())
     assert relative_difference(grads, dense_gradients(params, x, LossOptions())[1]) < 1e-10
 
 
