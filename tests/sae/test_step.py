@@ -31,7 +31,9 @@ def run(step: TrainStep, steps: range, *, dtype: torch.dtype = torch.float64) ->
 
 
 def distance(a: torch.nn.Module, b: torch.nn.Module) -> float:
-    return max(float((p - q).detach().abs().max()) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+    return max(
+        float((p - q).detach().abs().max()) for p, q in zip(a.parameters(), b.parameters(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("architecture", ["gated", "untied", "standard"])
