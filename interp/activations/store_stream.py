@@ -21,11 +21,20 @@ _MEDIAN_ROWS = 16_384  # rows from which the median norm is estimated
 
 
 class RowFilter:
-    """Which rows are served: not those at some positions, not special tokens."""
+    """Which rows are served: not those at some positions, not special tokens, none above a norm."""
 
-    def __init__(self, skip_positions: Sequence[int], special_token_ids: Sequence[int]) -> None:
+    def __init__(
+        self, skip_positions: Sequence[int], special_token_ids: Sequence[int], max_norm: float | None = None
+    ) -> None:
         self.skip_positions = np.asarray(sorted(skip_positions), dtype=np.int64)
         self.special = np.asarray(sorted(special_token_ids), dtype=np.int64)
+        self.max_norm = max_norm
+
+    def within_norm(self, values: Float[Tensor, "n d"]) -> Bool[Tensor, " n"]:
+        """Mask of the rows whose norm is not above `max_norm`."""
+        if self.max_norm is None:
+            return torch.ones(len(values), dtype=torch.bool, device=values.device)
+        return torch.linalg.vector_norm(values.float(), dim=-1) <= self.max_norm
 
     def split(self, tokens: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Masks (kept, dropped for their position, dropped as special)."""
@@ -46,8 +55,9 @@ class StoreStream(MixedStream):
         skip_positions: positions that are left out. Position 0, whatever token stands there, is the
             attention sink: its norm is a hundred times that of the others.
         skip_special: leave special tokens out.
-        max_norm_multiple: leave out rows whose norm is above this many times the median. Costs one pass over
-            the store at the start.
+        max_norm_multiple: leave out rows whose norm is above this many times the median (attention sinks
+            that stand at another position); the bound is then `max_norm`. Costs one pass over the store at
+            the start.
         dtype: type of the batches; None: as stored (int8 as float32).
     """
 
@@ -70,6 +80,7 @@ class StoreStream(MixedStream):
         blocks = _StoreBlocks(store, store.site_name(site), rows, block_tokens, max_norm_multiple, seed)
         super().__init__(blocks, seed=seed, buffer_rows=buffer_tokens, dtype=dtype, prefetch=True)
         self.store = store
+        self.max_norm = rows.max_norm
 
 
 class _StoreBlocks(Blocks):
@@ -99,7 +110,6 @@ class _StoreBlocks(Blocks):
         self._places = np.concatenate(places)
         self.kept = np.concatenate(kept)
         self.counts = RowCounts(int(self.kept.sum()), dropped_position, dropped_special)
-        self._largest_norm: float | None = None
         if max_norm_multiple is not None:
             self._bound_norms(max_norm_multiple, seed)
 
@@ -110,7 +120,7 @@ class _StoreBlocks(Blocks):
         if before.kept == 0:
             return
         sample = self.sample(min(_MEDIAN_ROWS, before.kept), seed)
-        self._largest_norm = multiple * float(torch.linalg.vector_norm(sample.float(), dim=-1).median())
+        self._filter.max_norm = multiple * float(torch.linalg.vector_norm(sample.float(), dim=-1).median())
         self.kept = np.array([int(self._kept_mask(block).sum()) for block in range(len(self.kept))])
         kept = int(self.kept.sum())
         self.counts = RowCounts(
@@ -161,14 +171,13 @@ class _StoreBlocks(Blocks):
         first = self.store.manifest.shards[shard].first_row + start
         rows = slice(first, first + n_rows)
         columns = self.store.columns(rows)
-        values = self.store.read(self.site, rows) if self._largest_norm is not None else None
+        values = self.store.read(self.site, rows) if self._filter.max_norm is not None else None
         return self._mask(columns.token_ids, columns.positions, values, None)
 
     def _mask(
         self, tokens: Tensor, positions: Tensor, values: Tensor | None, scale: Tensor | None
     ) -> Bool[Tensor, " rows"]:
         keep = torch.from_numpy(self._filter.split(tokens.numpy(), positions.numpy())[0])
-        if self._largest_norm is not None and values is not None:
-            norms = torch.linalg.vector_norm(decode_rows(values, scale, torch.float32), dim=-1)
-            keep &= norms <= self._largest_norm
+        if self._filter.max_norm is not None and values is not None:
+            keep &= self._filter.within_norm(decode_rows(values, scale, torch.float32))
         return keep

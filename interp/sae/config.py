@@ -169,6 +169,8 @@ class RunConfig:
         normalization: activations are multiplied by one number, such that ``"mean_norm"``: their mean norm is
             sqrt(d); ``"rms"``: their mean squared norm is 1; ``"none"``: as they are.
         normalization_rows: rows from which that number (and the initial b_dec) is estimated.
+        max_norm_multiple: of a store, rows whose norm is above this many times the median are left out: an
+            attention sink that stands off position 0 weighs as much as 10^4 ordinary tokens. None: keep all.
         precision: ``"32"``, or ``"bf16"`` for dense products in bfloat16 with float32 parameters and state.
         backend: of the training step, see `make_step`.
         seed: of the initial weights, the data order and resampling.
@@ -179,6 +181,7 @@ class RunConfig:
     batch_size: int = 1024
     normalization: str = "mean_norm"
     normalization_rows: int = 131_072
+    max_norm_multiple: float | None = 10.0
     precision: str = "32"
     backend: str = "auto"
     seed: int = 0

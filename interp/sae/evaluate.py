@@ -60,7 +60,8 @@ def evaluate(
     """Measure an SAE: on a stream of activations, or on text, spliced into its model.
 
     In the model the SAE replaces the activations it was trained for: position 0 of each segment (the
-    attention sink) and special tokens are left as they are, in the splice and in the ablations alike.
+    attention sink), special tokens and rows of a norm above the training's bound are left as they are, in the
+    splice and in the ablations alike.
     Cross-entropies and KL are means over all next-token predictions of the text.  Each batch runs through the
     model once clean and once per replacement; activations are encoded once, sparsely.
 
@@ -112,15 +113,20 @@ def evaluate(
     if positions == "trained":
         # Unless the SAE is known to have seen special tokens, it has not.
         special = () if sae.metadata.special_tokens_excluded is False else contexts.special_token_ids
-        kept = RowFilter(sae.metadata.skip_positions, special)
+        kept = RowFilter(sae.metadata.skip_positions, special, sae.metadata.max_norm)
     batches = _Batches(contexts, limit, padded_tokens, kept)
 
     run = SplicedRun(model, place)
+    replaced: list[Bool[Tensor, "b s"]] = []
     total = batches.n_tokens * (1 + ("mean" in ablation))
     bar = progress_bar(total=total, desc=f"evaluating {place}", unit="token", enabled=progress)
     with torch.no_grad(), bar:
         for batch, rows in batches:
             x = run.clean(batch, rows)
+            inside = kept.within_norm(x).cpu()
+            rows[rows.clone()] = inside
+            replaced.append(rows)
+            x = x[inside.to(x.device)]
             x_hat = measured.add(x)
             if with_error_term:
                 x_hat = x_hat + (x.to(x_hat.dtype) - x_hat)
@@ -130,7 +136,7 @@ def evaluate(
             bar.update(batch.n_tokens)
         if "mean" in ablation:
             mean = measured.reconstruction.mean
-            for batch, rows in batches:
+            for (batch, _), rows in zip(batches, replaced, strict=True):
                 run.alone("mean", batch, rows, mean)
                 bar.update(batch.n_tokens)
     result = measured.result(name, positions=positions)

@@ -19,6 +19,7 @@ class SAEMetadata:
         normalization: how c was found: ``"mean_norm"``, ``"rms"`` or ``"none"``.
         skip_positions: positions in a document that were left out of training.
         special_tokens_excluded: whether special tokens were.
+        max_norm: rows of a larger norm were left out of training (attention sinks off position 0).
         context_size: tokens per context of the language model.
         text: what identifies the training text.
         training_dtype: of the parameters.
@@ -36,6 +37,7 @@ class SAEMetadata:
     normalization: str = "none"
     skip_positions: tuple[int, ...] = (0,)
     special_tokens_excluded: bool | None = None
+    max_norm: float | None = None
     context_size: int | None = None
     text: Any = None
     training_dtype: str | None = None

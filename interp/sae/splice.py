@@ -67,6 +67,7 @@ def spliced(
         with_error_term: add the error x - x_hat of the unedited codes, so that the model changes only by
             what `edit_codes` does (and not at all without it).
         skip_positions: positions in the segment that keep their activations: the SAE wasn't trained there.
+            Neither was it on rows of a norm above its `metadata.max_norm`, which keep theirs, too.
         edit_codes: changes the codes before decoding, to ablate or steer latents.
 
     Example:
@@ -78,6 +79,8 @@ def spliced(
         rows = torch.ones_like(positions, dtype=torch.bool)
         for position in skip_positions:
             rows &= positions != position
+        if sae.metadata.max_norm is not None:
+            rows &= torch.linalg.vector_norm(act.float(), dim=-1) <= sae.metadata.max_norm
         x = act[rows]
         codes, x_hat = encode_rows(sae, x)
         out = x_hat

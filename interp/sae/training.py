@@ -134,9 +134,9 @@ def train(
         ValueError: an option that isn't known or out of range; activations that are NaN or of a wrong width;
             an `out` that holds a run with other settings (the message names the first that differs).
     """
-    stream, provenance = _open(source, site, seed)
     run_options = {key: options.pop(key) for key in list(options) if key in RUN_FIELDS}
     run = RunConfig(steps=steps, batch_size=batch_size, backend=backend, seed=seed, **run_options)
+    stream, provenance = _open(source, site, run)
     common = {
         "architecture": architecture,
         "d_sae": d_sae,
@@ -179,16 +179,17 @@ def train(
     return results if variants is not None else results[0]
 
 
-def _open(source: Any, site: str | None, seed: int) -> tuple[Any, SAEMetadata]:
+def _open(source: Any, site: str | None, run: RunConfig) -> tuple[Any, SAEMetadata]:
     """A stream, and what it tells about where the activations come from."""
     if isinstance(source, str | os.PathLike):
         source = ActivationStore.open(Path(source))
     if isinstance(source, ActivationStore):
-        source = StoreStream(source, site, seed=seed)
+        source = StoreStream(source, site, seed=run.seed, max_norm_multiple=run.max_norm_multiple)
+        _log.info("%s: %s", source.site, source.counts)
     elif site is not None:
         raise ValueError(f"site = {site!r} chooses among a store's sites; this source has only one")
     if isinstance(source, Tensor | np.ndarray):
-        return TensorStream(source, seed=seed), SAEMetadata(skip_positions=())
+        return TensorStream(source, seed=run.seed), SAEMetadata(skip_positions=())
     counts = getattr(source, "counts", None)
     known = SAEMetadata(
         site=getattr(source, "site", None),
@@ -201,6 +202,7 @@ def _open(source: Any, site: str | None, seed: int) -> tuple[Any, SAEMetadata]:
             known,
             model_name=manifest.model.get("name"),
             model_fingerprint=dict(manifest.model),
+            max_norm=source.max_norm,
             context_size=manifest.contexts.get("context_size"),
             text=manifest.contexts.get("text"),
         )

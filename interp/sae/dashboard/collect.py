@@ -79,6 +79,7 @@ def collect_features(
     settings: FeatureSettings | None = None,
     skip_positions: Sequence[int] = (0,),
     special_token_ids: Sequence[int] | None = None,
+    max_norm: float | None = None,
     batch_rows: int = 4096,
     progress: bool = True,
 ) -> FeatureTable:
@@ -97,8 +98,8 @@ def collect_features(
         max_rows: visit about so many rows, in contexts evenly spaced over the store; None: all.
         top_k: shorthand for `FeatureSettings(top_k=...)`.
         settings: how examples are chosen.
-        skip_positions, special_token_ids: rows the SAE was not trained for: shown, but not encoded.  Special
-            tokens default to the store's.
+        skip_positions, special_token_ids, max_norm: rows the SAE was not trained for (by position, token, or
+            a norm above the bound): shown, but not encoded.  Special tokens default to the store's.
 
     Raises:
         ValueError: the SAE does not fit the store, or a latent doesn't exist.
@@ -113,7 +114,7 @@ def collect_features(
     if top_k is not None:
         settings = replace(settings, top_k=top_k)
     special = store.special_token_ids if special_token_ids is None else special_token_ids
-    trained = RowFilter(skip_positions, special)
+    trained = RowFilter(skip_positions, special, max_norm)
     vocabulary = Vocabulary.of(model)
 
     seen = _Pass(d_sae, settings)
@@ -121,8 +122,11 @@ def collect_features(
     with progress_bar(total=total, desc="collecting latents", unit="token", enabled=progress) as bar:
         for block in blocks(store, max_rows=max_rows, block_rows=batch_rows):
             good, _, _ = trained.split(block.token_ids, block.positions)
+            x = block.read(store, site, good)
+            inside = trained.within_norm(x)
+            good[good.copy()] = inside.numpy()
+            x = x[inside].to(sae.W_dec.device, sae.W_dec.dtype)
             seen.rates.update(vocabulary.word_ids(block.token_ids), block.context_ids, good)
-            x = block.read(store, site, good).to(sae.W_dec.device, sae.W_dec.dtype)
             seen.add(sae, x, block.rows[good], block.context_ids[good])
             seen.n_contexts += len(np.unique(block.context_ids))
             bar.update(len(block.rows))

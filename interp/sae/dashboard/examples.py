@@ -31,16 +31,20 @@ class CodeLookup:
         trained: RowFilter,
     ) -> None:
         columns = store.columns(torch.from_numpy(rows))
-        self.rows = rows[trained.split(columns.token_ids.numpy(), columns.positions.numpy())[0]]
-        indptr, indices, values = [np.zeros(1, np.int64)], [], []
+        rows = rows[trained.split(columns.token_ids.numpy(), columns.positions.numpy())[0]]
+        kept, indptr, indices, values = [], [np.zeros(1, np.int64)], [], []
         device = sae.W_dec.device
-        for part in np.array_split(self.rows, max(1, -(-len(self.rows) // _ENCODE_ROWS))):
-            x = store.read(site, torch.from_numpy(part), torch.float32).to(device)
+        for part in np.array_split(rows, max(1, -(-len(rows) // _ENCODE_ROWS))):
+            x = store.read(site, torch.from_numpy(part), torch.float32)
+            inside = trained.within_norm(x)
+            kept.append(part[inside.numpy()])
+            x = x[inside].to(device)
             with torch.no_grad():
                 codes = sae.encode_sparse(x.to(sae.W_dec.dtype))
             indptr.append(codes.indptr.cpu().numpy()[1:] + indptr[-1][-1])
             indices.append(codes.indices.cpu().numpy())
             values.append(codes.values.float().cpu().numpy())
+        self.rows = np.concatenate(kept)
         self.indptr = np.concatenate(indptr)
         self.indices = np.concatenate(indices)
         # (row, latent) as one sorted number, so that any activation is found by bisection.

@@ -93,6 +93,7 @@ def report(
         settings=settings,
         skip_positions=first.metadata.skip_positions,
         special_token_ids=() if first.metadata.special_tokens_excluded is False else None,
+        max_norm=first.metadata.max_norm,
         progress=progress,
     )
     if entries[0].density is None:
