@@ -61,14 +61,14 @@ def save_checkpoint(
             sync(aside / name)
         sync(aside)
         if target.exists():
-            shutil.rmtree(target)
+            _remove(target)
         os.replace(aside, target)
         sync(folder)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
     for old in _complete(folder)[:-keep_last]:
-        shutil.rmtree(old)
+        _remove(old)
     return target
 
 
@@ -76,7 +76,15 @@ def _complete(folder: Path) -> list[Path]:
     """Checkpoint folders in order of their steps; a folder has its final name only when it is complete."""
     if not folder.is_dir():
         return []
-    return sorted(p for p in folder.iterdir() if p.name.startswith("step_") and p.name[5:].isdigit())
+    paths = (path for path in folder.iterdir() if path.name.startswith("step_") and path.name[5:].isdigit())
+    return sorted(paths, key=lambda path: int(path.name[5:]))
+
+
+def _remove(path: Path) -> None:
+    """Take the final name away first, so that no half of a checkpoint ever bears it."""
+    aside = path.with_name(f"{path.name}.tmp-old-{os.getpid()}")
+    os.replace(path, aside)
+    shutil.rmtree(aside)
 
 
 def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
@@ -85,35 +93,40 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     return complete[-1] if complete else None
 
 
-def remove_leftovers(folder: str | os.PathLike[str]) -> None:
-    """Delete what interrupted saves left behind."""
+def remove_after(folder: str | os.PathLike[str], step: int) -> list[Path]:
+    """Delete the checkpoints past `step`, which a run that goes on from there replaces, and what interrupted saves
+    left behind. Returns the checkpoints that went."""
     for path in Path(folder).glob("step_*.tmp-*"):
         shutil.rmtree(path, ignore_errors=True)
+    later = [path for path in _complete(Path(folder)) if int(path.name[5:]) > step]
+    for path in later:
+        _remove(path)
+    return later
 
 
-def load_checkpoint(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> Checkpoint:
-    """Read a checkpoint folder whole.
+def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Read a checkpoint folder whole, onto the CPU.
 
-    Raises ValueError naming the file that is missing, damaged or of a newer schema.
+    Raises ValueError naming the file that is missing, damaged or of another schema.
     """
     path = Path(path)
     for name in (META, WEIGHTS, STATE):
         if not (path / name).is_file():
-            raise ValueError(f"{path} is not a checkpoint: {name} is missing")
+            raise ValueError(f"{path} is not a whole checkpoint: {name} is missing")
     meta = read_json(path / META)
-    version = meta.get("schema_version")
+    version = meta.get("schema_version") if isinstance(meta, dict) else None
     if version != SCHEMA_VERSION:
         raise ValueError(f"{path / META} has schema_version {version!r}; this release reads {SCHEMA_VERSION}")
     for name, expected in meta["sha256"].items():
         if sha256_file(path / name) != expected:
             raise ValueError(
-                f"{path / name} is corrupt (its checksum differs from meta.json); delete {path} to continue from the "
-                "checkpoint before it"
+                f"{path / name} is corrupt (its checksum differs from the one in {META}); delete {path} to go on from "
+                "the checkpoint before it"
             )
     return Checkpoint(
         path=path,
         step=meta["step"],
-        weights=load_file(path / WEIGHTS, device=str(device)),
+        weights=load_file(path / WEIGHTS),
         state=torch.load(path / STATE, map_location="cpu", weights_only=True),
         meta=meta,
     )

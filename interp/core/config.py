@@ -1,4 +1,4 @@
-"""Dataclasses to and from YAML and JSON; unknown keys are refused by name."""
+"""Dataclasses to and from YAML and JSON; unknown keys and wrong types are refused by name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import dataclasses
 import os
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import torch
+
+from interp.core.device import dtype_name
 from interp.core.files import atomic_write, read_json, write_json
 from interp.core.messages import nearest
 
@@ -25,60 +30,117 @@ def _plain(value: Any) -> Any:
         return to_dict(value)
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, torch.dtype):
+        return dtype_name(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, (Path, torch.device)) else value
 
 
-def from_dict(cls: type[T], mapping: dict[str, Any], *, where: str = "") -> T:
+def from_dict(cls: type[T], mapping: Mapping[str, Any], *, where: str = "") -> T:
     """Build dataclass `cls` from a mapping, nested dataclasses included.
 
-    Raises ValueError naming an unknown or missing key (`where` prefixes nested ones).
+    A whole number is taken for a float, a list for a tuple, a string for a Path.
+
+    Raises ValueError naming an unknown or missing key, TypeError naming a key whose value has the wrong type (`where`
+    prefixes nested ones).
     """
-    if not isinstance(mapping, dict):
-        raise ValueError(f"{where or cls.__name__}: expected a mapping, got {mapping!r}")
+    if not isinstance(mapping, Mapping):
+        raise TypeError(f"{where or cls.__name__}: expected a mapping, got {mapping!r}")
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     prefix = f"{where}." if where else ""
     for key in mapping:
         if key not in fields:
-            raise ValueError(f"unknown key {prefix}{key!r} for {cls.__name__}; {nearest(key, fields)}")
+            raise ValueError(f"unknown key '{prefix}{key}' for {cls.__name__}; {nearest(key, fields)}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in mapping:
-            raise ValueError(f"missing key {prefix}{name!r} for {cls.__name__}")
+            raise ValueError(f"missing key '{prefix}{name}' for {cls.__name__}")
     hints = typing.get_type_hints(cls)
     return cls(**{key: _build(hints[key], value, prefix + key) for key, value in mapping.items()})
 
 
 def _build(hint: Any, value: Any, where: str) -> Any:
-    origin = typing.get_origin(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
     if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        inner = [arg for arg in typing.get_args(hint) if arg is not type(None)]
-        nested = [arg for arg in inner if dataclasses.is_dataclass(arg)]
-        return _build(nested[0] if nested and isinstance(value, dict) else inner[0], value, where)
+        return _build_union(hint, arguments, value, where)
+    if origin is typing.Literal:
+        if value in arguments:
+            return value
+        raise ValueError(f"{where} = {value!r} is not known; {nearest(value, arguments)}")
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return from_dict(hint, value, where=where)
-    if origin in (list, tuple) and isinstance(value, (list, tuple)):
-        inner = typing.get_args(hint)
-        items = [_build(inner[0], item, where) if inner else item for item in value]
-        return tuple(items) if origin is tuple else items
-    return float(value) if hint is float and isinstance(value, int) and not isinstance(value, bool) else value
+        return value if isinstance(value, hint) else from_dict(hint, value, where=where)
+    kind = origin or hint
+    if kind in (list, tuple) and isinstance(value, (list, tuple)):
+        return _build_sequence(kind, arguments, value, where)
+    if kind in (dict, Mapping) and isinstance(value, Mapping):
+        inner = arguments[1] if arguments else Any
+        return {key: _build(inner, item, f"{where}.{key}") for key, item in value.items()}
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if isinstance(kind, type) and (not isinstance(value, kind) or (isinstance(value, bool) and kind is int)):
+        raise TypeError(f"{where} = {value!r} is a {type(value).__name__}, expected {_name(hint)}")
+    return value
+
+
+def _build_union(hint: Any, choices: tuple[Any, ...], value: Any, where: str) -> Any:
+    """The first alternative that takes the value; the one that was meant, where none does."""
+    if value is None and type(None) in choices:
+        return None
+    others = [choice for choice in choices if choice is not type(None)]
+    exact = [choice for choice in others if choice is type(value)]
+    for choice in exact or others:
+        try:
+            return _build(choice, value, where)
+        except (TypeError, ValueError):
+            if len(others) == 1:
+                raise
+    raise TypeError(f"{where} = {value!r} is a {type(value).__name__}, expected {_name(hint)}")
+
+
+def _build_sequence(kind: Any, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+    if kind is list or not arguments or arguments[-1] is Ellipsis:
+        hints = [arguments[0] if arguments else Any] * len(value)
+    elif len(arguments) == len(value):
+        hints = list(arguments)
+    else:
+        raise ValueError(f"{where} = {value!r} has {len(value)} entries, expected {len(arguments)}")
+    items = [
+        _build(hint, item, f"{where}[{i}]") for i, (hint, item) in enumerate(zip(hints, value, strict=True))
+    ]
+    return kind(items)
+
+
+def _name(hint: Any) -> str:
+    return (
+        hint.__name__
+        if isinstance(hint, type) and not typing.get_args(hint)
+        else str(hint).replace("typing.", "")
+    )
 
 
 def load_config(path: str | os.PathLike[str], cls: type[T]) -> T:
-    """Read a .yaml, .yml or .json file into dataclass `cls`."""
+    """Read a .yaml, .yml or .json file into dataclass `cls`.
+
+    Raises as `from_dict` does, and ValueError for a file that can't be read.
+    """
     path = Path(path)
     if path.suffix == ".json":
         return from_dict(cls, read_json(path))
+    _check_suffix(path)
     import yaml
 
     try:
         mapping = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
-    return from_dict(cls, mapping or {})
+    return from_dict(cls, {} if mapping is None else mapping)
 
 
 def save_config(path: str | os.PathLike[str], config: Any) -> None:
@@ -87,7 +149,13 @@ def save_config(path: str | os.PathLike[str], config: Any) -> None:
     if path.suffix == ".json":
         write_json(path, to_dict(config))
         return
+    _check_suffix(path)
     import yaml
 
     with atomic_write(path) as temporary:
         temporary.write_text(yaml.safe_dump(to_dict(config), sort_keys=False))
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix not in (".yaml", ".yml"):
+        raise ValueError(f"{path}: a configuration is a .yaml, .yml or .json file")

@@ -12,14 +12,18 @@ from torch import Tensor
 from interp.core.device import resolve_device
 
 
+def _joined() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
 def rank() -> int:
     """This process's number, 0 without torchrun."""
-    return int(os.environ.get("RANK", 0))
+    return dist.get_rank() if _joined() else int(os.environ.get("RANK", 0))
 
 
 def world_size() -> int:
     """How many processes work together, 1 without torchrun."""
-    return int(os.environ.get("WORLD_SIZE", 1))
+    return dist.get_world_size() if _joined() else int(os.environ.get("WORLD_SIZE", 1))
 
 
 def local_rank() -> int:
@@ -39,7 +43,7 @@ def is_main() -> bool:
 
 def init_from_env(backend: str | None = None) -> None:
     """Join the process group that torchrun describes; nothing to do alone or when already joined."""
-    if world_size() == 1 or dist.is_initialized():
+    if world_size() == 1 or _joined():
         return
     device = resolve_device("auto")
     if device.type == "cuda":
@@ -49,21 +53,21 @@ def init_from_env(backend: str | None = None) -> None:
 
 def barrier() -> None:
     """Wait for all ranks."""
-    if dist.is_initialized():
+    if _joined():
         dist.barrier()
 
 
 def all_reduce_sum(tensor: Tensor) -> Tensor:
     """The sum over ranks, in place."""
-    if dist.is_initialized():
+    if _joined():
         dist.all_reduce(tensor)
     return tensor
 
 
 def gather(value: Any) -> list[Any]:
     """The values of all ranks in order, on every rank; small things only."""
-    if not dist.is_initialized():
+    if not _joined():
         return [value]
-    values = [None] * dist.get_world_size()
+    values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
     return values

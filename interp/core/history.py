@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FILE = "metrics.jsonl"
+CLOCK = ("seconds", "samples", "samples_per_second")  # columns about the run's progress, not its results
+
+
+def without_nan(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with None for a number that isn't finite: JSON knows no NaN."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
 
 
 @dataclass
 class History:
-    """Rows of a run in order of their steps; every row has `step`."""
+    """Rows of a run in order of their steps; every row has `step`, and no two have the same.
+
+    `seconds` counts from the start of the run, pauses between resumed parts left out. A value that isn't finite is
+    None, as in metrics.jsonl.
+    """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -29,6 +43,12 @@ class History:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows)
+
+    def add(self, step: int, values: dict[str, float]) -> dict[str, Any]:
+        """Append a row, and return it."""
+        row = {"step": step, **without_nan(values)}
+        self.rows.append(row)
+        return row
 
     def column(self, name: str) -> tuple[list[int], list[float]]:
         """Steps and values of one metric, where it was logged."""
@@ -50,24 +70,38 @@ class History:
         return pd.DataFrame(self.rows)
 
     def plot(self, metrics: Sequence[str] | None = None) -> Figure:
-        """A panel per metric against the step."""
+        """A panel per metric against the step, three in a row."""
+        import numpy as np
+
         from interp.core.plotting import new_figure
 
-        names = list(metrics or [k for k in self.last if k not in ("step", "seconds", "samples")])
-        figure, axes = new_figure(1, max(1, len(names)))
-        for ax, name in zip([axes] if len(names) < 2 else axes, names, strict=False):
+        names = list(metrics or [name for name in self.last if name not in ("step", *CLOCK)])
+        rows, cols = max(1, math.ceil(len(names) / 3)), max(1, min(3, len(names)))
+        figure, axes = new_figure(rows, cols)
+        panels = np.atleast_1d(axes).ravel()
+        for ax, name in zip(panels, names, strict=False):
             ax.plot(*self.column(name))
             ax.set(xlabel="step", title=name)
+        for ax in panels[len(names) :]:
+            ax.set_visible(False)
         return figure
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str], *, until: int | None = None) -> History:
-        """Rows of `folder/metrics.jsonl` up to step `until`; a half-written last line is left out."""
+        """Rows of `folder/metrics.jsonl` up to step `until`; a half-written last line is left out.
+
+        Raises ValueError naming the file and line that is damaged.
+        """
         path = Path(folder) / FILE
         if not path.exists():
             return cls()
-        lines = path.read_text().split("\n")
-        rows = [json.loads(line) for line in lines[:-1] if line]
+        rows = []
+        lines = path.read_text(errors="replace").split("\n")[:-1]
+        for number, line in enumerate(lines, start=1):
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}, line {number} is not JSON ({error}); remove the line") from error
         return cls([row for row in rows if until is None or row["step"] <= until])
 
     def rewrite(self, folder: str | os.PathLike[str]) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#2563a8", "#d1662a", "#3a8f5c", "#8a56a3", "#a8892c", "#5b6b7a")
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -28,9 +28,10 @@ STYLE = {
 def new_figure(rows: int = 1, cols: int = 1, size: tuple[float, float] | None = None) -> tuple[Figure, Any]:
     """A figure in the house style and its axes: one Axes for 1 x 1, else an array of them."""
     import matplotlib as mpl
+    from cycler import cycler
     from matplotlib.figure import Figure
 
-    with mpl.rc_context({**STYLE, "axes.prop_cycle": mpl.cycler(color=COLOURS)}):
+    with mpl.rc_context({**STYLE, "axes.prop_cycle": cycler(color=COLOURS)}):
         figure = Figure(figsize=size or (4.8 * cols, 3.4 * rows), layout="constrained")
         axes = figure.subplots(rows, cols)
     return figure, axes

@@ -1,13 +1,31 @@
-"""Progress bars for long work: a bar on a terminal or notebook, sparse lines in a log, silence on other ranks."""
+"""Progress bars for long work: a bar on a terminal or in a notebook, sparse lines in a log, silence on other ranks."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 from tqdm.auto import tqdm
+
+from interp.core.distributed import is_main
+
+SECONDS_BETWEEN_LINES = 30.0
+_IN_NOTEBOOK = any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__)
+
+
+class _Lines:
+    """Stands between tqdm and a log: every redrawing of the bar becomes a line of its own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        if line := text.strip():
+            self._stream.write(line + "\n")
+
+    def flush(self) -> None:
+        self._stream.flush()
 
 
 def progress(
@@ -18,8 +36,9 @@ def progress(
     unit: str = "it",
     enabled: bool | Literal["auto"] = "auto",
 ) -> tqdm:
-    """A tqdm bar. `enabled="auto"` shows it on rank 0 only; without a terminal it prints every 30 seconds."""
-    shown = os.environ.get("RANK", "0") == "0" if enabled == "auto" else enabled
+    """A tqdm bar on stderr. `enabled="auto"` shows it on rank 0 only; into a log it prints a line every 30 seconds."""
+    shown = is_main() if enabled == "auto" else enabled
+    as_lines = not _IN_NOTEBOOK and not sys.stderr.isatty()
     return tqdm(
         iterable,
         total=total,
@@ -27,6 +46,7 @@ def progress(
         unit=unit,
         unit_scale=unit not in ("it", "step"),
         disable=not shown,
-        mininterval=0.2 if sys.stderr.isatty() else 30.0,
-        dynamic_ncols=True,
+        file=_Lines(sys.stderr) if as_lines else None,
+        mininterval=SECONDS_BETWEEN_LINES if as_lines else 0.2,
+        dynamic_ncols=not as_lines,
     )

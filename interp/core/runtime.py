@@ -1,4 +1,4 @@
-"""Where a training step runs: one device in plain torch, or many through Lightning Fabric behind the same calls."""
+"""Where a training step runs: one device in plain torch, or several through Lightning Fabric behind the same calls."""
 
 from __future__ import annotations
 
@@ -13,23 +13,37 @@ from interp.core.device import autocast, resolve_device
 
 
 class Runtime:
-    """One device, plain torch. `Runtime.fabric` gives the same calls over several."""
+    """One device, plain torch.
+
+    Under torchrun it joins the process group but exchanges no gradients: that serves tasks that take their own steps
+    (`update`) and talk to each other themselves. `Runtime.fabric` trains any task on several devices.
+    """
+
+    exchanges_gradients = False
 
     def __init__(self, device: str | torch.device = "auto", precision: str = "32") -> None:
-        if type(self) is Runtime and distributed.world_size() > 1 and not torch.distributed.is_initialized():
-            distributed.init_from_env()
+        distributed.init_from_env()
         self.device = resolve_device(device)
+        self._set_precision(precision)
+
+    def _set_precision(self, precision: str) -> None:
         self.precision = precision
         self.autocast()  # a precision that the device lacks is refused here
         self.scaler = torch.amp.GradScaler(self.device.type) if precision == "fp16" else None
 
     @classmethod
-    def fabric(cls, **arguments: Any) -> FabricRuntime:
-        """A runtime over `lightning_fabric.Fabric(**arguments)` (strategy, devices, precision ...).
+    def single(cls, device: str | torch.device = "auto", precision: str = "32") -> Runtime:
+        """The runtime of one device."""
+        return Runtime(device, precision)
 
-        Raises ImportError naming the extra when Fabric is not installed.
+    @classmethod
+    def fabric(cls, fabric: Any = None, *, precision: str = "32", **arguments: Any) -> FabricRuntime:
+        """A runtime over `lightning_fabric.Fabric(**arguments)` (accelerator, devices, num_nodes), data-parallel.
+
+        Start the script with torchrun; it says how many processes there are. Give `fabric` to use one that is ready.
+        Raises ImportError naming the extra when Fabric is not installed, ValueError for a strategy other than DDP.
         """
-        return FabricRuntime(**arguments)
+        return FabricRuntime(fabric, precision=precision, **arguments)
 
     @property
     def rank(self) -> int:
@@ -41,20 +55,20 @@ class Runtime:
 
     def setup(self, module: nn.Module) -> nn.Module:
         """The module to call in the forward pass."""
-        return module.to(self.device)
+        return module.to(self.device, torch.float64 if self.precision == "64" else None)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return autocast(self.device, self.precision)
 
-    def no_sync(self, module: nn.Module, last: bool) -> contextlib.AbstractContextManager[Any]:
-        """Skips gradient exchange but on the `last` micro-batch."""
+    def no_sync(self, module: nn.Module) -> contextlib.AbstractContextManager[Any]:
+        """Within it, backward doesn't exchange the gradients of `module`."""
         return contextlib.nullcontext()
 
     def backward(self, loss: Tensor) -> None:
-        (self.scaler.scale(loss) if self.scaler is not None else loss).backward()
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
-        """The sum over ranks."""
+        """The sum over ranks, in place."""
         return distributed.all_reduce_sum(tensor)
 
     def barrier(self) -> None:
@@ -62,20 +76,35 @@ class Runtime:
 
 
 class FabricRuntime(Runtime):
-    """Placement, precision, DDP and FSDP by Lightning Fabric; the loop stays ours."""
+    """Placement and gradient exchange by Lightning Fabric; precision and the loop stay ours."""
 
-    def __init__(self, **arguments: Any) -> None:
+    exchanges_gradients = True
+
+    def __init__(self, fabric: Any = None, *, precision: str = "32", **arguments: Any) -> None:
         try:
             from lightning_fabric import Fabric
+            from lightning_fabric.strategies import DDPStrategy, SingleDeviceStrategy
         except ImportError as error:
             raise ImportError(
                 "Runtime.fabric needs lightning-fabric; pip install 'interp-toolkit[distributed]'"
             ) from error
-        self._fabric = Fabric(**arguments)
-        self._fabric.launch()
-        self.device = self._fabric.device
-        self.precision = "32"
-        self.scaler = None
+        if fabric is None:
+            here = distributed.local_world_size()
+            arguments = {
+                "devices": here,
+                "strategy": "ddp" if distributed.world_size() > 1 else "auto",
+                **arguments,
+            }
+            fabric = Fabric(**arguments)
+        self._fabric = fabric
+        if not isinstance(fabric.strategy, (DDPStrategy, SingleDeviceStrategy)):
+            raise ValueError(
+                f"strategy {type(fabric.strategy).__name__} shards the weights, which checkpoints here don't support; "
+                "use strategy='ddp'"
+            )
+        fabric.launch()
+        self.device = fabric.device
+        self._set_precision(precision)
 
     @property
     def rank(self) -> int:
@@ -86,19 +115,10 @@ class FabricRuntime(Runtime):
         return self._fabric.world_size
 
     def setup(self, module: nn.Module) -> nn.Module:
-        return self._fabric.setup_module(module)
+        return self._fabric.setup_module(super().setup(module))
 
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        return self._fabric.autocast()
-
-    def no_sync(self, module: nn.Module, last: bool) -> contextlib.AbstractContextManager[Any]:
-        return self._fabric.no_backward_sync(module, enabled=not last)  # type: ignore[arg-type]
+    def no_sync(self, module: nn.Module) -> contextlib.AbstractContextManager[Any]:
+        return self._fabric.no_backward_sync(module)
 
     def backward(self, loss: Tensor) -> None:
-        self._fabric.backward(loss)
-
-    def all_reduce(self, tensor: Tensor) -> Tensor:
-        return self._fabric.all_reduce(tensor, reduce_op="sum")  # type: ignore[return-value]
-
-    def barrier(self) -> None:
-        self._fabric.barrier()
+        self._fabric.backward(loss if self.scaler is None else self.scaler.scale(loss))

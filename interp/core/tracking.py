@@ -1,49 +1,60 @@
-"""Where a run's numbers go: always a JSONL file in its folder, and Weights & Biases when asked."""
+"""Where a run's numbers go: a JSONL file in its folder, and Weights & Biases when asked."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import uuid
 from pathlib import Path
 from typing import Any
 
 from interp.core.device import environment
-from interp.core.files import write_json
-from interp.core.history import FILE
+from interp.core.distributed import is_main
+from interp.core.files import read_json, write_json
+from interp.core.history import FILE, without_nan
 from interp.core.messages import one_of, warn_once
 
 logger = logging.getLogger(__name__)
 TRACKERS = ("none", "jsonl", "wandb")
+RUN_FILE, SUMMARY_FILE, WANDB_FILE = "run.json", "summary.json", "wandb.json"
 
 
 class Tracker:
-    """Appends rows to `metrics.jsonl` under `out_dir`; without a folder it keeps nothing."""
+    """Appends rows to `metrics.jsonl` in `out_dir`; without a folder it keeps nothing.
 
-    def __init__(self, out_dir: str | os.PathLike[str] | None = None) -> None:
-        self.path = Path(out_dir) / FILE if out_dir is not None else None
-        if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+    Configuration, git commit and library versions are written to `run.json` beside it.
+    """
 
-    def log(self, metrics: dict[str, float], step: int) -> None:
+    def __init__(
+        self, out_dir: str | os.PathLike[str] | None = None, *, config: dict[str, Any] | None = None
+    ) -> None:
+        self.folder = Path(out_dir) if out_dir is not None else None
+        self.config = config or {}
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.folder / RUN_FILE, {"config": self.config, "environment": environment()})
+
+    def log(self, metrics: dict[str, Any], step: int) -> None:
         """One row; `step` is part of it."""
-        if self.path is not None:
-            with open(self.path, "a") as file:
-                file.write(json.dumps({"step": step, **metrics}) + "\n")
+        if self.folder is not None:
+            with open(self.folder / FILE, "a") as file:
+                file.write(json.dumps({"step": step, **without_nan(metrics)}) + "\n")
 
     def summary(self, values: dict[str, Any]) -> None:
         """Final values of the run."""
-        if self.path is not None:
-            write_json(self.path.with_name("summary.json"), values)
+        if self.folder is not None:
+            write_json(self.folder / SUMMARY_FILE, without_nan(values))
 
     def finish(self) -> None:
-        """Flush and close."""
+        """Flush and close; who made the tracker calls it."""
 
 
 class WandbTracker(Tracker):
     """Mirrors the JSONL file into a W&B run (mode from WANDB_MODE, else offline).
 
-    An offline W&B run can't be resumed, so a resumed training opens a new run in the same group.
+    An offline W&B run can't be resumed (wandb/wandb#2423), so every start in the same `out_dir` opens a new run in
+    the group of the first. `wandb.json` there lists them.
     """
 
     def __init__(
@@ -55,21 +66,30 @@ class WandbTracker(Tracker):
         group: str | None,
         name: str | None,
     ) -> None:
-        super().__init__(out_dir)
         import wandb
 
+        super().__init__(out_dir, config=config)
+        ours = self.folder / WANDB_FILE if self.folder is not None else None
+        known: dict[str, Any] = read_json(ours) if ours is not None and ours.exists() else {"runs": []}
+        run_id = uuid.uuid4().hex[:8]
+        group = (
+            group or known.get("group") or f"{name or (self.folder.name if self.folder else 'run')}-{run_id}"
+        )
         self.run = wandb.init(
             project=project,
             group=group,
             name=name,
+            id=run_id,
             config={**config, "environment": environment()},
-            dir=os.fspath(out_dir) if out_dir is not None else None,
+            dir=os.fspath(self.folder) if self.folder is not None else None,
             mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
         )
+        if ours is not None:
+            write_json(ours, {"group": group, "runs": [*known["runs"], run_id]})
 
-    def log(self, metrics: dict[str, float], step: int) -> None:
+    def log(self, metrics: dict[str, Any], step: int) -> None:
         super().log(metrics, step)
-        self.run.log(metrics, step=step)
+        self.run.log({name: value for name, value in metrics.items() if name != "step"}, step=step)
 
     def summary(self, values: dict[str, Any]) -> None:
         super().summary(values)
@@ -88,15 +108,24 @@ def make_tracker(
     group: str | None = None,
     name: str | None = None,
 ) -> Tracker:
-    """A tracker by name: `none`, `jsonl` or `wandb` (without the package: JSONL, and one warning)."""
+    """A tracker by name: `none` keeps nothing, `jsonl` a file, `wandb` a file and a W&B run.
+
+    A W&B that is not installed or can't start (no login) never stops a run: one warning, and the file alone. On ranks
+    other than the first nothing is kept.
+    """
     one_of("tracker", kind, TRACKERS)
-    if kind == "none":
+    if kind == "none" or not is_main():
         return Tracker(None)
     if kind == "wandb":
         try:
-            return WandbTracker(out_dir, config=config or {}, project=project, group=group, name=name)
+            import wandb
         except ImportError:
             warn_once(
-                logger, "wandb", "tracker='wandb', but wandb is not installed: logging to metrics.jsonl only"
+                logger, "absent", "tracker = 'wandb', but wandb is not installed: logging to a file only"
             )
-    return Tracker(out_dir)
+        else:
+            try:
+                return WandbTracker(out_dir, config=config or {}, project=project, group=group, name=name)
+            except wandb.Error as error:
+                warn_once(logger, "failed", f"W&B could not start ({error}): logging to a file only")
+    return Tracker(out_dir, config=config)

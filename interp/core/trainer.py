@@ -2,89 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
 import signal
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence, Sized
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from interp.core import resume as resuming
+from interp.core.batches import move, rows_of, split
 from interp.core.callbacks import Callback
-from interp.core.checkpoint import (
-    Checkpoint,
-    latest_checkpoint,
-    load_checkpoint,
-    remove_leftovers,
-    save_checkpoint,
-)
+from interp.core.checkpoint import latest_checkpoint
 from interp.core.config import to_dict
-from interp.core.device import RngBundle, environment, seed_everything
+from interp.core.device import RngBundle, derive_seed, deterministic_algorithms, seed_everything
 from interp.core.history import History
-from interp.core.messages import one_of
+from interp.core.interrupts import Interrupts
+from interp.core.means import Means, number
 from interp.core.progress import progress
 from interp.core.runtime import Runtime
 from interp.core.stream import DataStream
 from interp.core.task import LossOutput, LossTask, OptimizerSpec, StepContext, UpdateTask
 from interp.core.tracking import Tracker
+from interp.core.trainer_config import TrainerConfig
+
+__all__ = ["Trainer", "TrainerConfig"]
 
 logger = logging.getLogger(__name__)
-
-# What may change between a run and its continuation: everything else must be the same.
-FREE_TO_CHANGE = {
-    "max_steps",
-    "max_epochs",
-    "checkpoint_every",
-    "keep_last",
-    "log_every",
-    "progress",
-    "out_dir",
-}
-
-
-@dataclass(frozen=True)
-class TrainerConfig:
-    """How long, how much at a time, how precisely, and what is kept.
-
-    batch_size counts samples over all ranks and micro-batches. `checkpoint_every=None` with an `out_dir` saves at the
-    end only. Raises ValueError naming the field.
-    """
-
-    max_steps: int | None = None
-    max_epochs: int | None = None
-    batch_size: int = 32
-    accumulate: int = 1
-    grad_clip: float | None = None
-    precision: str = "32"
-    compile: bool = False
-    seed: int = 0
-    deterministic: bool = False
-    eval_every: int | None = None
-    checkpoint_every: int | None = None
-    keep_last: int = 2
-    log_every: int = 10
-    progress: bool = True
-    out_dir: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.max_steps is None) == (self.max_epochs is None):
-            raise ValueError(
-                f"give exactly one of max_steps and max_epochs, got {self.max_steps} and {self.max_epochs}"
-            )
-        one_of("precision", self.precision, ("32", "bf16", "fp16", "64"))
-        for name in ("max_steps", "max_epochs", "batch_size", "accumulate", "eval_every", "checkpoint_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} = {value} must be at least 1")
-        for name in ("keep_last", "log_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)} must be at least 1")
 
 
 class Trainer:
@@ -92,8 +40,17 @@ class Trainer:
 
         history = Trainer(TrainerConfig(max_steps=1000, out_dir="run")).fit(task, stream)
 
-    A run with an `out_dir` continues from its newest checkpoint and ends with the bits that an uninterrupted run has.
+    A run with an `out_dir` goes on from its newest checkpoint and ends with the bits that an uninterrupted run has.
     The first Ctrl-C (or SIGTERM) finishes the step, saves and stops.
+
+    Attributes:
+        step: optimiser steps taken.
+        modules: the task's modules by name.
+        optimizer: what the task configured; None for a task with its own `update`.
+        history: the logged rows.
+        seconds: spent in the run so far.
+        skipped_steps: left out because fp16 gradients overflowed.
+        stop_reason: why the run ended before `max_steps`, or None.
     """
 
     def __init__(
@@ -105,27 +62,37 @@ class Trainer:
     ) -> None:
         self.config = config
         self.runtime = runtime or Runtime("auto", config.precision)
+        if self.runtime.precision != config.precision:
+            raise ValueError(
+                f"precision = {config.precision!r} in the config, {self.runtime.precision!r} in the runtime; "
+                "give both the same"
+            )
         self.callbacks = list(callbacks)
-        self.tracker = tracker or Tracker(config.out_dir if self.runtime.rank == 0 else None)
-        self.step = 0
-        self.skipped_steps = 0
+        folder = config.out_dir if self.runtime.rank == 0 else None
+        self.tracker = tracker or Tracker(folder, config=to_dict(config))
+        self.modules: dict[str, nn.Module] = {}
+        self._wrapped: dict[str, nn.Module] = {}
+        self._reset()
+
+    def _reset(self) -> None:
+        self.step = self.skipped_steps = 0
+        self.max_steps = self.config.max_steps or 1
+        self.seconds = 0.0
         self.history = History()
-        self._stop_reason: str | None = None
-        self._signal: int | None = None
-        self._modules: dict[str, nn.Module] = {}
-        self._set_up: dict[str, nn.Module] = {}
-        self._optimizer: OptimizerSpec | None = None
+        self.optimizer: OptimizerSpec | None = None
+        self.stop_reason: str | None = None
         self._base_lrs: list[float] = []
+        self._exchange_checked = not self.runtime.exchanges_gradients or self.runtime.world_size == 1
 
     def stop(self, reason: str) -> None:
-        """End the run after the step in progress."""
-        self._stop_reason = reason
+        """End the run after the step in progress. A run that was stopped stays so when it is resumed."""
+        self.stop_reason = reason
 
     def weights(self) -> dict[str, Tensor]:
-        """The task's weights under `<module>.<parameter>`, copied."""
+        """The task's weights under `<module>.<parameter>`, copied to the CPU."""
         return {
             f"{name}.{key}": tensor.detach().cpu().clone()
-            for name, module in self._modules.items()
+            for name, module in self.modules.items()
             for key, tensor in module.state_dict().items()
         }
 
@@ -138,376 +105,338 @@ class Trainer:
     ) -> History:
         """Train `task` on `stream`; returns the logged rows.
 
+        Seeds the global generators, which dropout draws from.
+
         Args:
-            valid: a finite stream, evaluated whole every `eval_every` steps (LossTask only).
-            resume: "auto" continues from the newest checkpoint in `out_dir`, a path from that one, None starts anew.
+            valid: a finite stream, evaluated whole every `eval_every` steps and at the end; the task needs `loss`.
+            resume: "auto" goes on from the newest checkpoint in `out_dir`, a path from that checkpoint (or the newest
+                in that folder), None starts anew and removes the checkpoints in `out_dir`.
 
         Raises:
             ValueError: settings that don't fit the task, a checkpoint of another configuration or a damaged one.
             FloatingPointError: a loss that is NaN or infinite; names the step and the last checkpoint.
             KeyboardInterrupt: after the first Ctrl-C, when the run is saved.
         """
-        self._prepare(task)
-        max_steps = self._max_steps(stream)
-        self._configure(task, max_steps)
-        checkpoint = self._find(resume)
-        if checkpoint is not None:
-            self._restore(task, stream, checkpoint)
-        elif self.config.out_dir is not None and self.runtime.rank == 0:
-            History().rewrite(self.config.out_dir)
-        saved_at = self.step if checkpoint is not None else -1
-        with self._signals(), self._bar(max_steps) as bar:
+        self._reset()
+        self._check(task, valid)
+        seed_everything(self.config.seed)
+        with deterministic_algorithms(self.config.deterministic):
+            self._set_up(task)
+            self.max_steps = self._steps(stream)
+            if not hasattr(task, "update"):
+                self.optimizer = cast(LossTask, task).configure_optimizers(self.max_steps)
+                self._base_lrs = [group["lr"] for group in self.optimizer.optimizer.param_groups]
+            seed_everything(derive_seed(self.config.seed, "rank", self.runtime.rank))
+            checkpoint = resuming.find(self, resume)
             if checkpoint is not None:
-                RngBundle(checkpoint.state["rng"]).restore()
-            while self.step < max_steps and self._stop_reason is None:
-                self._one_step(task, stream, max_steps, bar)
-                if valid is not None and self._due(self.config.eval_every, max_steps):
-                    self._evaluate_and_log(task, valid, max_steps)
-                if self._due(self.config.checkpoint_every, max_steps) or self._interrupted():
-                    saved_at = self._save(task, stream)
-                if self._signal is not None:
-                    break
-            if saved_at != self.step:
-                self._save(task, stream)
-        if self._stop_reason is not None:
-            logger.info("stopped at step %d: %s", self.step, self._stop_reason)
-        self._raise_signal()
+                resuming.restore(self, task, stream, checkpoint)
+            if self.tracker.folder is not None:
+                self.history.rewrite(self.tracker.folder)
+            with Interrupts() as interrupts, self._bar() as bar:
+                if checkpoint is not None:
+                    resuming.restore_generators(self, checkpoint)
+                self._run(task, stream, valid, interrupts, bar)
+        if self.stop_reason is not None:
+            logger.info("stopped at step %d: %s", self.step, self.stop_reason)
+        interrupts.act()
         return self.history
 
     def evaluate(self, task: LossTask, stream: DataStream) -> dict[str, float]:
-        """Exact means of the loss and of the task's metrics over one epoch of a finite stream."""
-        if not self._modules:
-            self._prepare(task)
-        start = stream.epoch
-        sums: dict[str, Tensor] = {}
-        for module in self._modules.values():
+        """Exact means of the loss and of the task's metrics over one epoch of a finite stream.
+
+        The stream is put back where it was, so that every evaluation adds in the same order.
+
+        Raises ValueError for a stream without an end, or one that stands inside an epoch.
+        """
+        inside = stream.samples % _length(stream, "evaluation")
+        if inside:
+            raise ValueError(f"the stream stands {inside} samples into an epoch; give a new one")
+        self._set_up(task)
+        before, epoch, means = stream.state_dict(), stream.epoch, Means()
+        training = [part for module in self.modules.values() for part in module.modules() if part.training]
+        for module in self.modules.values():
             module.eval()
         with torch.no_grad(), self.runtime.autocast():
-            while stream.epoch == start:
-                batch = stream.next_batch(self.config.batch_size, self.runtime.rank, self.runtime.world_size)
-                if len_of(batch):
-                    output = task.loss(_to(batch, self.runtime.device), self._context(1))
-                    _add(sums, output)
-        for module in self._modules.values():
-            module.train()
-        return self._means(sums)
+            while stream.epoch == epoch:
+                means.add([task.loss(self._next(stream), self._context())])
+        for part in training:
+            part.training = True
+        stream.load_state_dict(before)
+        return means.reduce(self.runtime)
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def _run(
+        self, task: Any, stream: DataStream, valid: DataStream | None, interrupts: Interrupts, bar: Any
+    ) -> None:
+        after_step = getattr(task, "after_step", None)
+        started = time.perf_counter() - self.seconds
+        logged = (self.seconds, stream.samples)
+        leaving = self.stop_reason is not None
+        while self.step < self.max_steps and not leaving:
+            batch, ctx = self._next(stream), self._context()
+            taken = task.update(batch, ctx) if self.optimizer is None else self._take_step(task, batch, ctx)
+            if after_step is not None:
+                after_step(ctx)
+            self.step += 1
+            bar.update(1)
+            log, save = self._due(self.config.log_every), self._due(self.config.checkpoint_every)
+            row: dict[str, float] = {}
+            if log:
+                row = self._measure(taken)
+                self.seconds = time.perf_counter() - started
+                rate = (stream.samples - logged[1]) / max(self.seconds - logged[0], 1e-9)
+                logged = (self.seconds, stream.samples)
+                for callback in self.callbacks:
+                    callback.on_log(self, self.step, row)
+                self._show(bar, row)
+                row |= {"seconds": self.seconds, "samples": stream.samples, "samples_per_second": rate}
+            if valid is not None and self._due(self.config.eval_every):
+                row |= self._validate(task, valid)
+            if row:
+                self.tracker.log(self.history.add(self.step, row), self.step)
+            leaving = self._agree_to_leave(interrupts)
+            if (save or leaving) and not log:
+                self._measure(taken)  # nothing that isn't finite is saved
+            if (save or leaving) and self.config.out_dir is not None:
+                self.seconds = time.perf_counter() - started
+                resuming.save(self, task, stream)
+
+    def _due(self, every: int | None) -> bool:
+        return self.step == self.max_steps or (every is not None and self.step % every == 0)
+
+    def _next(self, stream: DataStream) -> Any:
+        batch = stream.next_batch(self.config.batch_size, self.runtime.rank, self.runtime.world_size)
+        if self.runtime.world_size == 1 and rows_of(batch) == 0:
+            raise ValueError(f"the stream gave an empty batch after {stream.samples} samples")
+        return move(batch, self.runtime.device, double=self.config.precision == "64")
+
+    def _context(self) -> StepContext:
+        return StepContext(self.step, self.max_steps, self.config.seed, self.runtime, self._wrapped)
+
+    def _agree_to_leave(self, interrupts: Interrupts) -> bool:
+        """Whether any rank got a signal or asked to stop; afterwards all ranks know it."""
+        if self.runtime.world_size > 1:
+            kinds = (signal.SIGINT, signal.SIGTERM)
+            asked = [interrupts.received == kind for kind in kinds] + [self.stop_reason is not None]
+            flags = torch.tensor(asked, dtype=torch.float32, device=self.runtime.device)
+            *signals, stop = self.runtime.all_reduce(flags).tolist()
+            interrupts.received = next((k for k, n in zip(kinds, signals, strict=True) if n), None)
+            if stop and self.stop_reason is None:
+                self.stop_reason = "another rank asked to stop"
+        return interrupts.received is not None or self.stop_reason is not None
 
     # -- one step ----------------------------------------------------------------------------------------------
 
-    def _one_step(self, task: Any, stream: DataStream, max_steps: int, bar: Any) -> None:
-        batch = stream.next_batch(self.config.batch_size, self.runtime.rank, self.runtime.world_size)
-        batch = _to(batch, self.runtime.device)
-        ctx = self._context(max_steps)
-        values = task.update(batch, ctx) if self._optimizer is None else self._autograd_step(task, batch, ctx)
-        if hasattr(task, "after_step"):
-            task.after_step(ctx)
-        self.step += 1
-        bar.update(1)
-        if self.step % self.config.log_every == 0 or self.step == max_steps:
-            self._log(self._numbers(values), stream, bar)
+    def _take_step(
+        self, task: LossTask, batch: Any, ctx: StepContext
+    ) -> tuple[list[LossOutput], dict[str, Any]]:
+        """Forward, backward and the optimiser's step; returns the losses and what else there is to log.
 
-    def _autograd_step(self, task: LossTask, batch: Any, ctx: StepContext) -> dict[str, Any]:
-        assert self._optimizer is not None
-        optimizer, schedule = self._optimizer.optimizer, self._optimizer.schedule
-        scale = schedule(self.step) if schedule is not None else 1.0
-        for group, base in zip(optimizer.param_groups, self._base_lrs, strict=True):
-            group["lr"] = base * scale
-        sums: dict[str, Tensor] = {}
-        parts = _split(batch, self.config.accumulate)
-        nominal = (
-            self.config.batch_size / self.runtime.world_size
-        )  # keeps sums in range before the exact division
-        main = next(iter(self._set_up.values()))
-        for i, part in enumerate(parts):
-            with self.runtime.no_sync(main, last=i == len(parts) - 1):
+        The gradient is that of (sum of losses) / (sum of counts) over all micro-batches and ranks, whatever their
+        sizes.
+        """
+        assert self.optimizer is not None
+        optimizer, schedule = self.optimizer.optimizer, self.optimizer.schedule
+        if schedule is not None:
+            scale = schedule(self.step)
+            for group, base in zip(optimizer.param_groups, self._base_lrs, strict=True):
+                group["lr"] = base * scale
+        parts = split(batch, self.config.accumulate)
+        world = self.runtime.world_size
+        # The count of several parts is known after the last of them: until then a constant stands for it, which
+        # keeps the gradients in range.
+        nominal = None if len(parts) == 1 == world else self.config.batch_size / world
+        outputs: list[LossOutput] = []
+        for i, part in enumerate(parts, start=1):
+            with self._exchange(last=i == len(parts)):
                 with self.runtime.autocast():
                     output = task.loss(part, ctx)
-                self.runtime.backward(output.sum / nominal)
-            _add(sums, output)
-        count = self.runtime.all_reduce(sums["loss/count"].clone())
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self._finish_gradients(parameters, nominal * self.runtime.world_size / float(count))
-        values = {"loss": sums["loss/sum"] / sums["loss/count"], "lr": optimizer.param_groups[0]["lr"]}
-        if not self._step_optimizer(optimizer, parameters):
-            self.skipped_steps += 1
+                self.runtime.backward(output.sum / (output.count if nominal is None else nominal))
+            outputs.append(output)
+        count = self._total_count(outputs)
+        if self.runtime.device.type == "cpu":  # looking is free there; elsewhere it makes the device wait
+            self._check_losses(outputs, count)
+        logged = {"lr": optimizer.param_groups[0]["lr"]}
+        if nominal is not None or self.config.grad_clip is not None:
+            trained = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            if nominal is not None:
+                self._check_exchange(trained)
+                torch._foreach_mul_([p.grad for p in trained], nominal * world / count)
+            if self.config.grad_clip is not None:
+                logged["grad_norm"] = self._clip(optimizer, trained, self.config.grad_clip)
+        self._step_optimizer(optimizer)
         optimizer.zero_grad(set_to_none=True)
-        for key, value in sums.items():
-            name, kind = key.rsplit("/", 1)
-            if kind == "sum" and name != "loss":
-                values[name] = value / sums[f"{name}/count"]
-        return values
+        return outputs, logged
 
-    def _finish_gradients(self, parameters: list[Tensor], factor: float) -> None:
-        if self.runtime.scaler is not None:
-            self.runtime.scaler.unscale_(self._optimizer.optimizer)  # type: ignore[union-attr]
-        if factor != 1.0:
-            torch._foreach_mul_([p.grad for p in parameters], factor)
+    def _exchange(self, last: bool) -> contextlib.AbstractContextManager[Any]:
+        """Gradients are exchanged on the last micro-batch only."""
+        stack = contextlib.ExitStack()
+        if not last and self.runtime.exchanges_gradients:
+            for module in self._wrapped.values():
+                stack.enter_context(self.runtime.no_sync(module))
+        return stack
 
-    def _step_optimizer(self, optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> bool:
-        """Clip and step; False when fp16 scaling had to skip the step."""
-        if self.config.grad_clip is not None:
-            nn.utils.clip_grad_norm_(parameters, self.config.grad_clip)
+    def _total_count(self, outputs: list[LossOutput]) -> Any:
+        """Over micro-batches and ranks: a number on the CPU, a tensor where that would make the device wait."""
+        count: Any = sum(output.count for output in outputs)
+        if self.runtime.world_size > 1:
+            count = torch.as_tensor(count).to(self.runtime.device, torch.float64, copy=True)
+            count = self.runtime.all_reduce(count)
+        return number(count) if self.runtime.device.type == "cpu" else count
+
+    def _check_losses(self, outputs: list[LossOutput], count: float) -> None:
+        if count == 0:
+            raise ValueError(f"the loss counted nothing in step {self.step + 1}: is everything masked?")
+        for output in outputs:
+            total = number(output.sum)
+            if not math.isfinite(total):
+                raise self._not_finite("loss", total, self.step + 1)
+
+    def _check_exchange(self, parameters: list[Tensor]) -> None:
+        """Once: a forward pass around the wrapped modules would leave every rank with gradients of its own."""
+        if self._exchange_checked:
+            return
+        self._exchange_checked = True
+        size = sum(float(p.grad.double().abs().sum()) for p in parameters if p.grad is not None)
+        moments = torch.tensor([size, size**2], dtype=torch.float64, device=self.runtime.device)
+        mean, square = (self.runtime.all_reduce(moments) / self.runtime.world_size).tolist()
+        if square - mean**2 > 1e-8 * square:
+            raise ValueError(
+                "the gradients differ between ranks: call ctx.modules[...] in loss(), not the modules themselves"
+            )
+
+    def _clip(self, optimizer: torch.optim.Optimizer, parameters: list[Tensor], largest: float) -> Tensor:
+        scaler = self.runtime.scaler
+        if scaler is not None:
+            scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(parameters, largest)
+        if scaler is None and norm.device.type == "cpu" and not math.isfinite(norm.item()):
+            names = (
+                f"{m}.{n}"
+                for m, module in self.modules.items()
+                for n, p in module.named_parameters()
+                if _bad(p)
+            )
+            raise self._not_finite(
+                f"the gradient of {next(names, 'a parameter')}", float(norm), self.step + 1
+            )
+        return norm
+
+    def _step_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         scaler = self.runtime.scaler
         if scaler is None:
             optimizer.step()
-            return True
+            return
         before = scaler.get_scale()
         scaler.step(optimizer)
         scaler.update()
-        return scaler.get_scale() >= before
+        self.skipped_steps += scaler.get_scale() < before
 
-    def _log(self, values: dict[str, float], stream: DataStream, bar: Any) -> None:
-        bad = [name for name, value in values.items() if name.endswith("loss") and not math.isfinite(value)]
-        if bad:
-            folder = self.config.out_dir
-            last = latest_checkpoint(folder) if folder is not None else None
-            raise FloatingPointError(
-                f"{bad[0]} is {values[bad[0]]} at step {self.step}; last good checkpoint: {last}. Lower the learning "
-                "rate, clip gradients, or check the data"
-            )
-        row = {**values, "samples": stream.samples}
-        self.history.rows.append({"step": self.step, **row})
-        self.tracker.log(row, self.step)
-        for callback in self.callbacks:
-            callback.on_log(self, self.step, values)
-        shown = {k: f"{v:.4g}" for k, v in values.items() if k in ("loss", "l0", "fvu")}
-        bar.set_postfix(shown, refresh=False)
+    # -- numbers -----------------------------------------------------------------------------------------------
 
-    def _numbers(self, values: dict[str, Any]) -> dict[str, float]:
-        return {k: float(v) if not isinstance(v, str) else v for k, v in values.items()}  # type: ignore[misc]
+    def _measure(self, taken: Any) -> dict[str, float]:
+        """The step's numbers, as Python floats; all ranks must call it."""
+        if self.optimizer is None:
+            numbers = {name: number(value) for name, value in taken.items()}
+        else:
+            outputs, logged = taken
+            means = Means()
+            means.add(outputs)
+            numbers = means.reduce(self.runtime) | {name: number(value) for name, value in logged.items()}
+        if self.runtime.scaler is not None:
+            numbers["skipped_steps"] = self.skipped_steps
+        self._check_finite(numbers)
+        return numbers
 
-    def _evaluate_and_log(self, task: Any, valid: DataStream, max_steps: int) -> None:
-        rng = RngBundle.capture()
+    def _validate(self, task: Any, valid: DataStream) -> dict[str, float]:
+        generators = RngBundle.capture()
         metrics = {f"valid_{name}": value for name, value in self.evaluate(task, valid).items()}
-        rng.restore()
-        self.history.rows.append({"step": self.step, **metrics})
-        self.tracker.log(metrics, self.step)
+        generators.restore()
+        self._check_finite(metrics)
         for callback in self.callbacks:
             callback.on_evaluate(self, self.step, metrics)
+        return metrics
 
-    def _means(self, sums: dict[str, Tensor]) -> dict[str, float]:
-        reduced = {key: float(self.runtime.all_reduce(value)) for key, value in sums.items()}
-        names = [key.removesuffix("/sum") for key in reduced if key.endswith("/sum")]
-        return {name: reduced[f"{name}/sum"] / reduced[f"{name}/count"] for name in names}
+    def _check_finite(self, numbers: dict[str, float]) -> None:
+        for name, value in numbers.items():
+            if name.endswith("loss") and not math.isfinite(value):
+                raise self._not_finite(name, value, self.step)
+
+    def _not_finite(self, name: str, value: float, step: int) -> FloatingPointError:
+        folder = self.config.out_dir
+        last = latest_checkpoint(folder) if folder is not None else None
+        return FloatingPointError(
+            f"{name} is {value} at step {step}; last good checkpoint: {last}. Lower the learning rate, clip the "
+            "gradients or look at the data"
+        )
+
+    def _show(self, bar: Any, numbers: dict[str, float]) -> None:
+        if self.config.progress:
+            bar.set_postfix(
+                {name: f"{value:.4g}" for name, value in list(numbers.items())[:3]}, refresh=False
+            )
 
     # -- set-up ------------------------------------------------------------------------------------------------
 
-    def _prepare(self, task: LossTask | UpdateTask) -> None:
-        seed_everything(self.config.seed)
-        if self.config.deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-            torch.use_deterministic_algorithms(True)
-        self._modules = task.modules()
-        if not self._modules:
-            raise ValueError("task.modules() is empty; name at least one nn.Module to train and save")
-        if self.config.compile:
-            for module in self._modules.values():
-                module.compile()
-        self._set_up = {name: self.runtime.setup(module) for name, module in self._modules.items()}
-
-    def _configure(self, task: LossTask | UpdateTask, max_steps: int) -> None:
-        if isinstance(task, UpdateTask):
+    def _check(self, task: Any, valid: DataStream | None) -> None:
+        if hasattr(task, "update"):
             for name, neutral in (("accumulate", 1), ("grad_clip", None)):
                 if getattr(self.config, name) != neutral:
                     raise ValueError(
                         f"{name} = {getattr(self.config, name)}: this task takes its own steps and can't be split; "
                         f"set {name}={neutral}"
                     )
-            return
-        self._optimizer = task.configure_optimizers(max_steps)
-        self._base_lrs = [group["lr"] for group in self._optimizer.optimizer.param_groups]
-        seed_everything(self.config.seed + self.runtime.rank)  # same weights on all ranks, different dropout
+        elif not (hasattr(task, "loss") and hasattr(task, "configure_optimizers")):
+            raise TypeError(
+                f"task of type {type(task).__name__} needs loss and configure_optimizers, or update"
+            )
+        elif self.runtime.world_size > 1 and not self.runtime.exchanges_gradients:
+            raise ValueError(
+                f"{self.runtime.world_size} processes, but this runtime exchanges no gradients; pass "
+                "runtime=Runtime.fabric(), or start one process"
+            )
+        if valid is not None and not hasattr(task, "loss"):
+            raise TypeError(f"valid needs a task with loss(batch, ctx), which {type(task).__name__} lacks")
+        if valid is None and self.config.eval_every is not None:
+            raise ValueError(
+                f"eval_every = {self.config.eval_every}, but there is no valid stream to evaluate on"
+            )
 
-    def _max_steps(self, stream: DataStream) -> int:
+    def _set_up(self, task: LossTask | UpdateTask) -> None:
+        modules = task.modules()
+        if not modules:
+            raise ValueError("task.modules() is empty; name at least one nn.Module to train and save")
+        if modules == self.modules:
+            return
+        self.modules = dict(modules)
+        if self.config.compile:
+            backend = self.config.compile if isinstance(self.config.compile, str) else "inductor"
+            for module in modules.values():
+                module.compile(backend=backend)
+        self._wrapped = {name: self.runtime.setup(module) for name, module in modules.items()}
+
+    def _steps(self, stream: DataStream) -> int:
         if self.config.max_steps is not None:
             return self.config.max_steps
-        try:
-            length = len(stream)  # type: ignore[arg-type]
-        except TypeError as error:
-            raise ValueError("max_epochs needs a stream with a length; give max_steps instead") from error
-        return int(self.config.max_epochs or 0) * math.ceil(length / self.config.batch_size)
+        return int(self.config.max_epochs or 0) * math.ceil(
+            _length(stream, "max_epochs") / self.config.batch_size
+        )
 
-    def _context(self, max_steps: int) -> StepContext:
-        return StepContext(self.step, max_steps, self.config.seed, self.runtime, self._set_up)
-
-    @contextmanager
-    def _bar(self, max_steps: int) -> Iterator[Any]:
-        enabled = "auto" if self.config.progress else False
-        with progress(total=max_steps, desc="train", unit="step", enabled=enabled) as bar:  # type: ignore[arg-type]
+    @contextlib.contextmanager
+    def _bar(self) -> Iterator[Any]:
+        enabled: Any = "auto" if self.config.progress else False
+        with progress(total=self.max_steps, desc="train", unit="step", enabled=enabled) as bar:
             bar.update(self.step)
             yield bar
 
-    def _due(self, every: int | None, max_steps: int) -> bool:
-        return every is not None and (self.step % every == 0 or self.step == max_steps)
 
-    # -- saving and resuming -----------------------------------------------------------------------------------
-
-    def _fixed_config(self, task: Any) -> dict[str, Any]:
-        own = {k: v for k, v in to_dict(self.config).items() if k not in FREE_TO_CHANGE}
-        return {"trainer": own, "task": task.config() if hasattr(task, "config") else {}}
-
-    def _save(self, task: Any, stream: DataStream) -> int:
-        if self.config.out_dir is None:
-            return self.step
-        if self.runtime.rank == 0:
-            state = {
-                "optimizer": self._optimizer.optimizer.state_dict() if self._optimizer else {},
-                "scaler": self.runtime.scaler.state_dict() if self.runtime.scaler else {},
-                "task": task.state_dict() if hasattr(task, "state_dict") else {},
-                "stream": stream.state_dict(),
-                "callbacks": [callback.state_dict() for callback in self.callbacks],
-                "skipped_steps": self.skipped_steps,
-                "rng": RngBundle.capture().state,
-            }
-            meta = {"config": self._fixed_config(task), "environment": environment(), "time": time.time()}
-            save_checkpoint(
-                self.config.out_dir,
-                self.step,
-                weights=self.weights(),
-                state=state,
-                meta=meta,
-                keep_last=self.config.keep_last,
-            )
-        self.runtime.barrier()
-        return self.step
-
-    def _find(self, resume: str | os.PathLike[str] | None) -> Checkpoint | None:
-        if resume is None:
-            return None
-        if resume != "auto":
-            return load_checkpoint(resume)
-        if self.config.out_dir is None:
-            return None
-        if self.runtime.rank == 0:
-            remove_leftovers(self.config.out_dir)
-        newest = latest_checkpoint(self.config.out_dir)
-        return load_checkpoint(newest) if newest is not None else None
-
-    def _restore(self, task: Any, stream: DataStream, checkpoint: Checkpoint) -> None:
-        differing = _difference(checkpoint.meta["config"], self._fixed_config(task))
-        if differing is not None:
-            name, saved, asked = differing
-            raise ValueError(
-                f"{checkpoint.path} was made with {name} = {saved!r}, this run asks for {asked!r}; use the same value, "
-                "another out_dir, or resume=None to start anew"
-            )
-        for name, module in self._modules.items():
-            own = {
-                key.removeprefix(f"{name}."): value
-                for key, value in checkpoint.weights.items()
-                if key.startswith(f"{name}.")
-            }
-            module.load_state_dict(own)
-        state = checkpoint.state
-        if self._optimizer is not None:
-            self._optimizer.optimizer.load_state_dict(state["optimizer"])
-        if self.runtime.scaler is not None:
-            self.runtime.scaler.load_state_dict(state["scaler"])
-        if hasattr(task, "load_state_dict"):
-            task.load_state_dict(state["task"])
-        stream.load_state_dict(state["stream"])
-        for callback, saved in zip(self.callbacks, state["callbacks"], strict=True):
-            callback.load_state_dict(saved)
-        self.skipped_steps = state["skipped_steps"]
-        self.step = checkpoint.step
-        if self.config.out_dir is not None:
-            self.history = History.read(self.config.out_dir, until=self.step)
-            if self.runtime.rank == 0:
-                self.history.rewrite(self.config.out_dir)
-        logger.info("continuing from step %d (%s)", self.step, checkpoint.path)
-
-    # -- interrupts --------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """The first SIGINT or SIGTERM only asks to stop; a second one acts as usual."""
-        self._signal = None
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        kinds = (signal.SIGINT, signal.SIGTERM)
-        before = {kind: signal.getsignal(kind) for kind in kinds}
-
-        def ask(number: int, frame: Any) -> None:
-            self._signal = number
-            for kind, handler in before.items():
-                signal.signal(kind, handler)
-            logger.warning("finishing step %d, then saving (once more to stop at once)", self.step)
-
-        for kind in kinds:
-            signal.signal(kind, ask)
-        try:
-            yield
-        finally:
-            for kind, handler in before.items():
-                signal.signal(kind, handler)
-
-    def _interrupted(self) -> bool:
-        """Whether any rank was asked to stop."""
-        if self.runtime.world_size == 1:
-            return self._signal is not None
-        asked = torch.tensor(float(self._signal or 0), device=self.runtime.device)
-        if float(self.runtime.all_reduce(asked)) > 0 and self._signal is None:
-            self._signal = int(signal.SIGTERM)
-        return self._signal is not None
-
-    def _raise_signal(self) -> None:
-        if self._signal == signal.SIGINT:
-            raise KeyboardInterrupt
-        if self._signal == signal.SIGTERM:
-            raise SystemExit(0)
+def _length(stream: DataStream, needed_by: str) -> int:
+    if not isinstance(stream, Sized):
+        raise ValueError(f"{needed_by} needs a stream with a length, {type(stream).__name__} has none")
+    return len(stream)
 
 
-# -- batches ---------------------------------------------------------------------------------------------------
-
-
-def _to(batch: Any, device: torch.device) -> Any:
-    if isinstance(batch, dict):
-        return {name: part.to(device, non_blocking=True) for name, part in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(part.to(device, non_blocking=True) for part in batch)
-    return batch.to(device)
-
-
-def len_of(batch: Any) -> int:
-    """Rows of a batch: of its first tensor where it is a tuple or a mapping."""
-    if isinstance(batch, dict):
-        return len(next(iter(batch.values())))
-    return len(batch[0]) if isinstance(batch, tuple) else len(batch)
-
-
-def _split(batch: Any, parts: int) -> list[Any]:
-    """`parts` micro-batches of near-equal size, none empty."""
-    if parts == 1:
-        return [batch]
-    parts = min(parts, max(1, len_of(batch)))
-    if isinstance(batch, Tensor):
-        return list(batch.tensor_split(parts))
-    if isinstance(batch, dict):
-        pieces = {name: part.tensor_split(parts) for name, part in batch.items()}
-        return [{name: piece[i] for name, piece in pieces.items()} for i in range(parts)]
-    return list(zip(*(part.tensor_split(parts) for part in batch), strict=True))
-
-
-def _add(sums: dict[str, Tensor], output: LossOutput) -> None:
-    """Accumulate (sum, count) pairs in float64."""
-    pairs = {"loss": (output.sum, output.count)}
-    for name, value in output.metrics.items():
-        pairs[name] = value if isinstance(value, tuple) else (value, 1.0)  # type: ignore[assignment]
-    for name, pair in pairs.items():
-        for kind, value in zip(("sum", "count"), pair, strict=True):
-            number = torch.as_tensor(value).detach().to(torch.float64)
-            key = f"{name}/{kind}"
-            sums[key] = sums[key] + number if key in sums else number
-
-
-def _difference(saved: Any, asked: Any, where: str = "") -> tuple[str, Any, Any] | None:
-    """The first field in which two nested configurations differ."""
-    if isinstance(saved, dict) and isinstance(asked, dict):
-        for key in [*saved, *(k for k in asked if k not in saved)]:
-            found = _difference(saved.get(key), asked.get(key), f"{where}.{key}" if where else key)
-            if found is not None:
-                return found
-        return None
-    same = saved == asked or (isinstance(saved, list) and isinstance(asked, tuple) and saved == list(asked))
-    return None if same else (where, saved, asked)
+def _bad(parameter: nn.Parameter) -> bool:
+    """Whether its gradient has a NaN or an infinity."""
+    return parameter.grad is not None and not bool(parameter.grad.isfinite().all())
