@@ -338,7 +338,8 @@ class Trainer:
     def _measure(self, taken: Any) -> dict[str, float]:
         """The step's numbers, as Python floats; all ranks must call it."""
         if self.optimizer is None:
-            numbers = {name: number(value) for name, value in taken.items()}
+            # words are allowed beside numbers, such as the name of the route that a step took
+            numbers = {k: value if isinstance(value, str) else number(value) for k, value in taken.items()}
         else:
             outputs, logged = taken
             means = Means()
