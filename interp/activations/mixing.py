@@ -183,8 +183,10 @@ class MixedStream(ActivationSource):
         """Pool rows of a stage in the order they are served."""
         if self._stage is None or self._stage[:2] != (epoch, stage):
             n_chunks = len(self._epoch_plan(epoch).chunks)
-            following = (epoch, stage + 1) if stage + 1 < n_chunks else (epoch + 1, 0)
-            self._drop_all_but((epoch, stage - 1), (epoch, stage), following)
+            wanted = [(epoch, stage - 1), (epoch, stage)]
+            if self._reader is not None:
+                wanted.append((epoch, stage + 1) if stage + 1 < n_chunks else (epoch + 1, 0))
+            self._drop_all_but(wanted)
             rows = []
             if stage > 0:
                 before = self._loaded(epoch, stage - 1)
@@ -197,11 +199,11 @@ class MixedStream(ActivationSource):
             both = both[torch.randperm(len(both), generator=shuffle)]
             self._stage = (epoch, stage, both.to(self._pool.values.device))
             if self._reader is not None:
-                self._start(*following)
+                self._start(*wanted[-1])
         return self._stage[2]
 
-    def _drop_all_but(self, *needed: tuple[int, int]) -> None:
-        for key in [key for key in self._chunks if key not in needed]:
+    def _drop_all_but(self, wanted: list[tuple[int, int]]) -> None:
+        for key in [key for key in self._chunks if key not in wanted]:
             chunk = self._chunks.pop(key)
             chunk.rows.exception()  # its part of the pool is free once the reader is done with it
             self._free_parts.add(chunk.part)

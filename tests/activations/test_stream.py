@@ -105,7 +105,7 @@ def test_resume_anywhere_is_exact(store, texts, kind):
             assert torch.equal(got.tokens, expected.tokens)
             assert torch.equal(got.doc_ids, expected.doc_ids)
         assert resumed.samples == states[at]["samples"] + sum(map(len, batches[at : at + 3]))
-        # and a stream that has run on can be taken back
+    for at in reversed(range(n_batches)):  # and a stream that has run on can be taken back
         stream.load_state_dict(states[at])
         assert torch.equal(stream.next_batch(97).values, batches[at].values)
 
