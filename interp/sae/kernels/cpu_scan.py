@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from interp.sae.kernels.cpu_rows import dot_rows
+
 BLOCK = 32  # columns tested together: the second scan skips the blocks in which nothing is open
 
 
@@ -46,6 +48,25 @@ def fill_open(pre, threshold, start, rows, blocks, tokens, values):  # type: ign
             if row[j] > limit:
                 tokens[at], values[at] = j, row[j]
                 at += 1
+
+
+@njit(nogil=True, cache=True)
+def keep_exact(vectors, weight, threshold, start, rows, counts, tokens, values):  # type: ignore[no-untyped-def]
+    """Replace listed values by exact products, drop entries that fail the threshold, return how many stay."""
+    at, lo = 0, 0
+    for r in range(rows):
+        i, hi = start + r, lo + counts[start + r]
+        exact = np.empty(hi - lo, values.dtype)
+        dot_rows(weight[i], vectors, tokens[lo:hi], exact)
+        kept = 0
+        for e in range(hi - lo):
+            if exact[e] > threshold[i]:
+                tokens[at], values[at] = tokens[lo + e], exact[e]
+                at += 1
+                kept += 1
+        counts[i] = kept
+        lo = hi
+    return at
 
 
 @njit(nogil=True, cache=True)

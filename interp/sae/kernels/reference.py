@@ -278,14 +278,15 @@ def decode(
 
 
 def _run(params: Params, x: Tensor, l1: float, options: LossOptions) -> tuple[OpenGates, Losses, Any]:
-    xc = center(x, params.b_dec, options)
-    if isinstance(params, GatedParams):
-        gates = compact(xc, params.W_gate, -params.b_gate)
-        losses, passed = gated_token_pass(params, x, gates, l1, options)
-        return gates, losses, gated_latent_pass(params, x, gates, passed, l1, options)
-    gates = compact(xc, params.W_enc, -params.b_enc)
-    losses, one_code = standard_token_pass(params, x, gates, l1, options)
-    return gates, losses, standard_latent_pass(params, x, gates, one_code, l1, options)
+    with torch.autocast(x.device.type, enabled=False):
+        xc = center(x, params.b_dec, options)
+        if isinstance(params, GatedParams):
+            gates = compact(xc, params.W_gate, -params.b_gate)
+            losses, passed = gated_token_pass(params, x, gates, l1, options)
+            return gates, losses, gated_latent_pass(params, x, gates, passed, l1, options)
+        gates = compact(xc, params.W_enc, -params.b_enc)
+        losses, one_code = standard_token_pass(params, x, gates, l1, options)
+        return gates, losses, standard_latent_pass(params, x, gates, one_code, l1, options)
 
 
 def _adam_rows(

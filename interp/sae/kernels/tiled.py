@@ -2,7 +2,7 @@
 
 The closed-form gradients need seven products of size n x d x F where autograd takes eight, everything
 element-wise happens on a tile in cache, and one n x F array is kept (the pre-activations) where autograd keeps
-about eight. Any device and floating dtype; plain torch.
+about eight. Any device and floating dtype; plain torch. Under autocast only the products are narrow.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from interp.sae.kernels.lists import (
     StandardGrads,
     StandardParams,
 )
+from interp.sae.kernels.precision import product_dtype
 from interp.sae.kernels.reference import center, magnitude_scale
 from interp.sae.kernels.threads import map_threads
 
@@ -35,36 +36,42 @@ def gradients(
     params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions
 ) -> tuple[Losses, GatedGrads | StandardGrads]:
     """Losses and gradients; nothing is changed."""
-    if isinstance(params, GatedParams):
-        return _gated(params, x, l1, options)
-    return _standard(params, x, l1, options)
+    narrow = product_dtype(x.device, x.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        if isinstance(params, GatedParams):
+            return _gated(params, x, l1, options, narrow)
+        return _standard(params, x, l1, options, narrow)
 
 
-def _gated(params: GatedParams, x: Tensor, l1: float, options: LossOptions) -> tuple[Losses, GatedGrads]:
+def _gated(
+    params: GatedParams, x: Tensor, l1: float, options: LossOptions, narrow: torch.dtype
+) -> tuple[Losses, GatedGrads]:
     W_gate, W_dec, b_gate, b_mag, b_dec, r_mag, W_mag = params
     n, d = x.shape
     F = W_dec.shape[0]
     xc, scale, m = center(x, b_dec, options), options.error_scale(n, d), magnitude_scale(params)
-    p = _products(W_gate, xc)
-    q = p if W_mag is None else _products(W_mag, xc)
+    p = _encode(W_gate, xc, narrow)
+    q = p if W_mag is None else _encode(W_mag, xc, narrow)
 
     def codes(latents: slice, tokens: slice) -> tuple[Tensor, Tensor]:
         a = (p[latents, tokens] + b_gate[latents, None]).clamp_min_(0)
         f = (q[latents, tokens] * m[latents, None]).add_(b_mag[latents, None]).clamp_min_(0)
         return a, f.mul_(a > 0)
 
+    decoder = W_dec.to(narrow)
     G, G_aux = torch.empty_like(x), torch.empty_like(x)
     everything = slice(None)
 
     def reconstruct(tokens: slice) -> None:
         a, f = codes(everything, tokens)
-        G[tokens] = torch.addmm(b_dec - x[tokens], f.T, W_dec)
-        G_aux[tokens] = torch.addmm(b_dec - x[tokens], a.T, W_dec)
+        G[tokens] = _multiply(f.T, decoder).add_(b_dec - x[tokens])
+        G_aux[tokens] = _multiply(a.T, decoder).add_(b_dec - x[tokens])
 
     _for_tiles(reconstruct, n, F, x)
     errors = scale * G.double().pow(2).sum(), scale * G_aux.double().pow(2).sum()
     G *= 2 * scale
     G_aux *= 2 * scale
+    inputs, residual, aux_residual = xc.to(narrow), G.to(narrow), G_aux.to(narrow)
 
     norms = W_dec.norm(dim=1) if options.sparsity == "ri_l1" else torch.ones_like(b_gate)
     pull = l1 / n * norms
@@ -77,17 +84,17 @@ def _gated(params: GatedParams, x: Tensor, l1: float, options: LossOptions) -> t
     def collect(latents: slice) -> None:
         a, f = codes(latents, everything)
         is_open, positive = a > 0, f > 0
-        beta = (W_dec[latents] @ G.T).mul_(positive)
-        alpha = (W_dec[latents] @ G_aux.T).add_(pull[latents, None]).mul_(is_open)
+        beta = _multiply(W_dec[latents], residual.T).mul_(positive)
+        alpha = _multiply(W_dec[latents], aux_residual.T).add_(pull[latents, None]).mul_(is_open)
         m_beta = beta * m[latents, None]
         if grad_mag is None:
-            torch.mm(m_beta.add_(alpha), xc, out=grad_gate[latents])
+            grad_gate[latents] = _multiply(m_beta.add_(alpha), inputs)
         else:
-            torch.mm(alpha, xc, out=grad_gate[latents])
-            torch.mm(m_beta, xc, out=grad_mag[latents])
-        torch.mm(f, G, out=grad_dec[latents])
+            grad_gate[latents] = _multiply(alpha, inputs)
+            grad_mag[latents] = _multiply(m_beta, inputs)
+        grad_dec[latents] = _multiply(f, residual)
         if not options.freeze_decoder:
-            grad_dec[latents].addmm_(a, G_aux)
+            grad_dec[latents] += _multiply(a, aux_residual)
         opened[latents], fired[latents] = is_open.sum(1), positive.sum(1)
         sum_a[latents], sum_alpha[latents], sum_beta[latents] = a.sum(1), alpha.sum(1), beta.sum(1)
         sum_beta_q[latents] = beta.mul_(q[latents]).sum(1)
@@ -110,22 +117,24 @@ def _gated(params: GatedParams, x: Tensor, l1: float, options: LossOptions) -> t
 
 
 def _standard(
-    params: StandardParams, x: Tensor, l1: float, options: LossOptions
+    params: StandardParams, x: Tensor, l1: float, options: LossOptions, narrow: torch.dtype
 ) -> tuple[Losses, StandardGrads]:
     W_enc, W_dec, b_enc, b_dec = params
     n, d = x.shape
     F = W_dec.shape[0]
     xc, scale = center(x, b_dec, options), options.error_scale(n, d)
-    f = _products(W_enc, xc)
-    G = torch.empty_like(x)
+    f = _encode(W_enc, xc, narrow)
+
+    decoder, G = W_dec.to(narrow), torch.empty_like(x)
 
     def reconstruct(tokens: slice) -> None:
         codes = f[:, tokens].add_(b_enc[:, None]).clamp_min_(0)
-        G[tokens] = torch.addmm(b_dec - x[tokens], codes.T, W_dec)
+        G[tokens] = _multiply(codes.T, decoder).add_(b_dec - x[tokens])
 
     _for_tiles(reconstruct, n, F, x)
     error = scale * G.double().pow(2).sum()
     G *= 2 * scale
+    inputs, residual = xc.to(narrow), G.to(narrow)
 
     norms = W_dec.norm(dim=1) if options.sparsity == "ri_l1" else torch.ones_like(b_enc)
     pull = l1 / n * norms
@@ -135,9 +144,9 @@ def _standard(
 
     def collect(latents: slice) -> None:
         positive = f[latents] > 0
-        beta = (W_dec[latents] @ G.T).add_(pull[latents, None]).mul_(positive)
-        torch.mm(beta, xc, out=grad_enc[latents])
-        torch.mm(f[latents], G, out=grad_dec[latents])
+        beta = _multiply(W_dec[latents], residual.T).add_(pull[latents, None]).mul_(positive)
+        grad_enc[latents] = _multiply(beta, inputs)
+        grad_dec[latents] = _multiply(f[latents], residual)
         fired[latents] = positive.sum(1)
         sum_f[latents], sum_beta[latents] = f[latents].sum(1), beta.sum(1)
 
@@ -153,14 +162,26 @@ def _standard(
     return losses, StandardGrads(grad_enc, grad_dec, sum_beta, grad_b_dec)
 
 
-def _products(weight: Float[Tensor, "F d"], xc: Float[Tensor, "n d"]) -> Float[Tensor, "F n"]:
+def _encode(
+    weight: Float[Tensor, "F d"], xc: Float[Tensor, "n d"], narrow: torch.dtype
+) -> Float[Tensor, "F n"]:
     out = xc.new_empty(weight.shape[0], xc.shape[0])
-    _for_tiles(lambda t: torch.mm(weight[t], xc.T, out=out[t]), weight.shape[0], xc.shape[0], xc)
+    inputs = xc.to(narrow).T
+
+    def encode(latents: slice) -> None:
+        out[latents] = _multiply(weight[latents], inputs)
+
+    _for_tiles(encode, weight.shape[0], xc.shape[0], xc)
     return out
 
 
 def _per_token(fired: Tensor, opened: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return fired.sum().double() / n, opened.sum().double() / n
+
+
+def _multiply(left: Tensor, right: Tensor) -> Tensor:
+    """The product in the precision of the right operand, returned in that of the left."""
+    return (left.to(right.dtype) @ right).to(left.dtype)
 
 
 def _for_tiles(work: Callable[[slice], Any], length: int, across: int, like: Tensor) -> None:
