@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ class KeepBest(_Monitor):
 
     def on_evaluate(self, trainer: Trainer, step: int, metrics: dict[str, float]) -> None:
         if self.improved(metrics) and trainer.runtime.rank == 0:
+            # One entry only: safetensors writes several in an order that differs from run to run.
+            about = json.dumps({"step": step, self.monitor: self.best})
             with atomic_write(self.path) as temporary:
-                save_file(
-                    trainer.weights(), temporary, metadata={"step": str(step), self.monitor: repr(self.best)}
-                )
+                save_file(trainer.weights(), temporary, metadata={"best": about})

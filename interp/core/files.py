@@ -41,8 +41,13 @@ def sync(path: Path) -> None:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Write `value` as indented JSON, atomically. NaN and infinities are refused: JSON has none."""
-    text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    """Write `value` as indented JSON, atomically. NaN and infinities are a ValueError: JSON has none."""
+    try:
+        text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    except ValueError as error:
+        raise ValueError(
+            f"{path} can't be written: {error}; give None for a number that isn't finite"
+        ) from error
     with atomic_write(path) as temporary:
         temporary.write_text(text)
 

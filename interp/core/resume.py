@@ -19,7 +19,7 @@ from interp.core.checkpoint import (
     save_checkpoint,
 )
 from interp.core.config import to_dict
-from interp.core.device import RngBundle, derive_seed, environment, seed_everything
+from interp.core.device import RngBundle, derive_seed, seed_everything
 from interp.core.history import History
 from interp.core.stream import DataStream
 from interp.core.trainer_config import FREE_TO_CHANGE
@@ -49,7 +49,7 @@ def save(trainer: Trainer, task: Any, stream: DataStream) -> None:
             "config": _fixed_config(trainer, task),
             "max_steps": trainer.max_steps,
             "world_size": trainer.runtime.world_size,
-            "environment": environment(),
+            "environment": trainer.environment,
             "time": time.time(),
         }
         assert trainer.config.out_dir is not None

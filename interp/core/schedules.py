@@ -13,8 +13,9 @@ class Schedule:
     """A multiplier of the step, for learning rates and loss coefficients alike.
 
     Warm-up goes from `warmup_from` to 1 over `warmup_steps` (step t has the value at (t + 1) / warmup_steps), decay
-    from 1 to `final` over the last `decay_steps`. After every step in `restarts` the multiplier drops to
-    `restart_from` and returns by a cosine over `restart_steps` (the paper's recipe after resampling dead latents).
+    from 1 to `final` over the last `decay_steps` (`final` is the value at `total_steps`, which no step has). After
+    every step in `restarts` the multiplier drops to `restart_from` and returns by a cosine over `restart_steps` (the
+    recipe of arXiv:2404.16014 after resampling dead latents).
     """
 
     total_steps: int
@@ -37,6 +38,8 @@ class Schedule:
             value = getattr(self, name)
             if not 0 <= value <= self.total_steps:
                 raise ValueError(f"{name} = {value} must lie between 0 and total_steps = {self.total_steps}")
+        if self.restarts and not self.restart_steps:
+            raise ValueError(f"restarts = {self.restarts} need restart_steps of at least 1")
 
     def __call__(self, step: int) -> float:
         value = 1.0
@@ -45,7 +48,7 @@ class Schedule:
         last = max((r for r in self.restarts if r < step), default=None)
         if last is not None and step - last <= self.restart_steps:
             value *= _rise(self.restart_from, (step - last) / self.restart_steps, "cosine")
-        left = self.total_steps - step
+        left = max(0, self.total_steps - step)
         if self.decay != "none" and left <= self.decay_steps:
             value *= _rise(self.final, left / self.decay_steps, self.decay)
         return value

@@ -48,7 +48,7 @@ class ArrayStream:
         self.shuffle, self.seed = shuffle, seed
         self._length = self._common_length()
         self._epoch = self._position = self._samples = 0
-        self._order: tuple[int, Tensor] | None = None
+        self._order: tuple[int, Tensor] | None = None  # of an epoch
 
     def _common_length(self) -> int:
         if isinstance(self.tensors, Tensor):
@@ -57,6 +57,8 @@ class ArrayStream:
             parts = dict(self.tensors)
         else:
             parts = {str(i): part for i, part in enumerate(self.tensors)}
+        if not parts:
+            raise ValueError("tensors is empty; a stream needs at least one tensor")
         lengths = {name: len(part) for name, part in parts.items()}
         if len(set(lengths.values())) != 1:
             raise ValueError(f"tensors must have the same number of rows, got {lengths}")
@@ -86,6 +88,10 @@ class ArrayStream:
         return self._order[1]
 
     def next_batch(self, size: int, rank: int = 0, world: int = 1) -> Any:
+        if size < 1 or not 0 <= rank < world:
+            raise ValueError(
+                f"size = {size}, rank = {rank}, world = {world}: size >= 1 and 0 <= rank < world"
+            )
         rows = self._permutation()[self._position : self._position + size]
         self._position += len(rows)
         self._samples += len(rows)
@@ -99,9 +105,22 @@ class ArrayStream:
         return tuple(part[mine] for part in self.tensors)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self._epoch, "position": self._position, "samples": self._samples, "seed": self.seed}
+        return {
+            "epoch": self._epoch,
+            "position": self._position,
+            "samples": self._samples,
+            **self._order_of(),
+        }
+
+    def _order_of(self) -> dict[str, int]:
+        """What the order of the rows depends on, besides the epoch."""
+        return {"seed": self.seed, "shuffle": self.shuffle, "rows": len(self)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["seed"] != self.seed:
-            raise ValueError(f"seed = {self.seed} of this stream differs from the saved {state['seed']}")
+        """Go on where another stream over the same rows stood; ValueError names what differs in its order."""
+        for name, here in self._order_of().items():
+            if state[name] != here:
+                raise ValueError(
+                    f"{name} = {here} of this stream, but the saved one had {name} = {state[name]}"
+                )
         self._epoch, self._position, self._samples = state["epoch"], state["position"], state["samples"]

@@ -19,7 +19,7 @@ from interp.core.batches import move, rows_of, split
 from interp.core.callbacks import Callback
 from interp.core.checkpoint import latest_checkpoint
 from interp.core.config import to_dict
-from interp.core.device import RngBundle, derive_seed, deterministic_algorithms, seed_everything
+from interp.core.device import RngBundle, derive_seed, deterministic_algorithms, environment, seed_everything
 from interp.core.history import History
 from interp.core.interrupts import Interrupts
 from interp.core.means import Means, number
@@ -72,6 +72,7 @@ class Trainer:
         self.tracker = tracker or Tracker(folder, config=to_dict(config))
         self.modules: dict[str, nn.Module] = {}
         self._wrapped: dict[str, nn.Module] = {}
+        self.environment = environment() if config.out_dir is not None else {}
         self._reset()
 
     def _reset(self) -> None:

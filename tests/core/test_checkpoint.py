@@ -1,0 +1,173 @@
+"""A checkpoint is whole or absent, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+
+import pytest
+import torch
+
+from interp.core import checkpoint as checkpoints
+from interp.core.checkpoint import (
+    META,
+    STATE,
+    WEIGHTS,
+    latest_checkpoint,
+    load_checkpoint,
+    remove_after,
+    save_checkpoint,
+)
+
+
+def save(folder, step, **changes):
+    arguments = {
+        "weights": {"net.weight": torch.full((3, 2), float(step))},
+        "state": {"moments": torch.arange(4.0), "position": step, "name": "adam", "nested": [{"a": None}]},
+        "meta": {"config": {"lr": 0.1}},
+        **changes,
+    }
+    return save_checkpoint(folder, step, **arguments)
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    path = save(tmp_path, 12)
+    assert path == tmp_path / "step_00000012"
+    assert sorted(p.name for p in path.iterdir()) == sorted([META, STATE, WEIGHTS])
+    loaded = load_checkpoint(path)
+    assert loaded.step == 12
+    assert torch.equal(loaded.weights["net.weight"], torch.full((3, 2), 12.0))
+    assert torch.equal(loaded.state["moments"], torch.arange(4.0))
+    assert (loaded.state["position"], loaded.state["nested"]) == (12, [{"a": None}])
+    assert loaded.meta["config"] == {"lr": 0.1}
+    assert loaded.meta["schema_version"] == 1
+
+
+def test_tied_and_transposed_weights_are_saved(tmp_path):
+    weight = torch.arange(6.0).reshape(2, 3)
+    path = save(tmp_path, 1, weights={"a": weight.T, "b": weight.clone()})
+    assert torch.equal(load_checkpoint(path).weights["a"], weight.T)
+
+
+def test_the_newest_are_kept(tmp_path):
+    for step in (9, 100, 99999999, 100000000):
+        save(tmp_path, step, keep_last=2)
+    assert [p.name for p in sorted(tmp_path.iterdir())] == ["step_100000000", "step_99999999"]
+    assert latest_checkpoint(tmp_path).name == "step_100000000"
+
+
+def test_saving_a_step_again_replaces_it(tmp_path):
+    save(tmp_path, 3)
+    save(tmp_path, 3, state={"position": "again"})
+    assert load_checkpoint(latest_checkpoint(tmp_path)).state == {"position": "again"}
+    assert [p.name for p in tmp_path.iterdir()] == ["step_00000003"]
+
+
+def test_there_may_be_none(tmp_path):
+    assert latest_checkpoint(tmp_path) is None
+    assert latest_checkpoint(tmp_path / "absent") is None
+
+
+def test_later_checkpoints_and_leftovers_are_removed(tmp_path):
+    for step in (1, 2, 3):
+        save(tmp_path, step, keep_last=5)
+    (tmp_path / "step_00000004.tmp-123").mkdir()
+    (tmp_path / "step_5_of_mine").mkdir()
+    removed = remove_after(tmp_path, 1)
+    assert [p.name for p in removed] == ["step_00000002", "step_00000003"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step_00000001", "step_5_of_mine"]
+
+
+@pytest.mark.parametrize("where", ["save_file", "torch.save", "write_json", "os.replace"])
+def test_a_failure_leaves_the_previous_one_and_no_rubbish(tmp_path, monkeypatch, where):
+    save(tmp_path, 1)
+
+    def full(*arguments, **more):
+        raise OSError(28, "No space left on device")
+
+    owner, _, name = where.rpartition(".")
+    monkeypatch.setattr(getattr(checkpoints, owner) if owner else checkpoints, name, full)
+    with pytest.raises(OSError, match="No space left"):
+        save(tmp_path, 2)
+    monkeypatch.undo()
+    assert load_checkpoint(latest_checkpoint(tmp_path)).step == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["step_00000001"]
+
+
+def die_inside(folder, where):
+    """Save step 2, and be killed at the first call of `where`."""
+
+    def die(*arguments, **more):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    owner, _, name = where.rpartition(".")
+    setattr(getattr(checkpoints, owner) if owner else checkpoints, name, die)
+    save(folder, 2, keep_last=1)
+
+
+@pytest.mark.parametrize(
+    "where", ["save_file", "torch.save", "write_json", "sync", "os.replace", "shutil.rmtree"]
+)
+def test_sigkill_inside_a_save_leaves_a_loadable_newest(tmp_path, where):
+    save(tmp_path, 1, keep_last=1)
+    if where == "shutil.rmtree":
+        (tmp_path / "step_00000002.tmp-0").mkdir()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.core.test_resume"])
+    process = context.Process(target=die_inside, args=(tmp_path, where))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert load_checkpoint(latest_checkpoint(tmp_path)).step == 1
+    remove_after(tmp_path, 1)
+    assert [p.name for p in tmp_path.iterdir()] == ["step_00000001"]
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, STATE])
+@pytest.mark.parametrize("damage", ["flip", "truncate"])
+def test_a_corrupt_file_is_named(tmp_path, name, damage):
+    path = save(tmp_path, 1)
+    data = bytearray((path / name).read_bytes())
+    if damage == "flip":
+        data[-3] ^= 1
+    (path / name).write_bytes(data if damage == "flip" else data[: len(data) // 2])
+    with pytest.raises(ValueError, match=rf"{path / name} is corrupt"):
+        load_checkpoint(path)
+
+
+def test_a_broken_meta_file_is_named(tmp_path):
+    path = save(tmp_path, 1)
+    (path / META).write_text('{"step": ')
+    with pytest.raises(ValueError, match=rf"{path / META} is not valid JSON"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, STATE, META])
+def test_a_missing_file_is_named(tmp_path, name):
+    path = save(tmp_path, 1)
+    (path / name).unlink()
+    with pytest.raises(ValueError, match=f"{name} is missing"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("version", [2, None, "1"])
+def test_an_unknown_schema_is_refused(tmp_path, version):
+    path = save(tmp_path, 1)
+    meta = json.loads((path / META).read_text())
+    (path / META).write_text(json.dumps({**meta, "schema_version": version}))
+    with pytest.raises(ValueError, match=rf"schema_version {version!r}; this release reads 1"):
+        load_checkpoint(path)
+
+
+def test_a_state_with_code_in_it_is_not_run(tmp_path):
+    class Payload:
+        def __reduce__(self):
+            return (shutil.rmtree, (str(tmp_path),))
+
+    path = save(tmp_path, 1, state={"payload": Payload()})
+    with pytest.raises(Exception, match="weights_only|Weights only"):
+        load_checkpoint(path)
+    assert path.exists()

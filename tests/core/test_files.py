@@ -1,0 +1,118 @@
+"""Files are whole or absent."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from interp.core import files
+from interp.core.files import atomic_write, cache_dir, read_json, sha256_file, write_json
+
+
+def test_a_file_appears_when_it_is_complete(tmp_path):
+    path = tmp_path / "new" / "a.txt"
+    with atomic_write(path) as temporary:
+        temporary.write_text("whole")
+        assert temporary.name == f"a.txt.tmp-{os.getpid()}"
+        assert temporary.parent == path.parent
+        assert not path.exists()
+    assert path.read_text() == "whole"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+
+    def write_half():
+        with atomic_write(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, call):
+    path = tmp_path / "a.json"
+    write_json(path, {"old": 1})
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, call, full)
+    with pytest.raises(OSError, match="No space left"):
+        write_json(path, {"new": 2})
+    monkeypatch.undo()
+    assert read_json(path) == {"old": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_not_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError, match="folder"):
+        write_json(tmp_path / "folder", 1)
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_bytes_are_flushed_before_the_name_and_the_name_after(tmp_path, monkeypatch):
+    calls = []
+    replace = os.replace
+    monkeypatch.setattr(files, "sync", lambda path: calls.append(("sync", Path(path).name)))
+    monkeypatch.setattr(
+        files.os, "replace", lambda a, b: (calls.append(("replace", Path(b).name)), replace(a, b))
+    )
+    with atomic_write(tmp_path / "a") as temporary:
+        temporary.write_text("x")
+    assert calls == [("sync", f"a.tmp-{os.getpid()}"), ("replace", "a"), ("sync", tmp_path.name)]
+
+
+def test_json_round_trip(tmp_path):
+    value = {"a": [1, 2.5, None, True], "b": {"c": "ü"}}
+    write_json(tmp_path / "a.json", value)
+    assert read_json(tmp_path / "a.json") == value
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_json_has_no_nan(tmp_path, value):
+    with pytest.raises(ValueError, match=r"a\.json"):
+        write_json(tmp_path / "a.json", {"x": value})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b'{"a": 1', b"\xff\xfe\x00", b""])
+def test_a_broken_json_file_is_named(tmp_path, content):
+    path = tmp_path / "broken.json"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"broken\.json is not valid JSON"):
+        read_json(path)
+
+
+def test_sha256_reads_every_byte(tmp_path):
+    data = os.urandom((1 << 20) + 17)
+    (tmp_path / "x").write_bytes(data)
+    assert sha256_file(tmp_path / "x") == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"INTERP_CACHE": "/a/b", "XDG_CACHE_HOME": "/x"}, Path("/a/b")),
+        ({"XDG_CACHE_HOME": "/x"}, Path("/x/interp")),
+        ({"HOME": "/home/me"}, Path("/home/me/.cache/interp")),
+        ({"HOME": "/home/me", "INTERP_CACHE": "~/c"}, Path("/home/me/c")),
+    ],
+)
+def test_the_cache_folder_follows_the_environment(monkeypatch, variables, expected):
+    for name in ("INTERP_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cache_dir() == expected
