@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.sae.kernels import cpu_latents, cpu_tokens
+from interp.sae.kernels import cpu_loops
 from interp.sae.kernels.backend import FusedAdam, Params
 from interp.sae.kernels.cpu_list import as_array, compact
 from interp.sae.kernels.cpu_plan import Plan, make_plan
@@ -30,7 +30,7 @@ def gradients(
     grads, b_dec = dict(plan.vectors), plan.b_dec
     for name, job in plan.matrices.items():
         out, pulled = np.zeros_like(job.W), job.room_for_pull()
-        run_pieces(cpu_latents.row_gradients, *plan.hits, *job.inputs(), pulled, out, plan.cuts)
+        run_pieces(cpu_loops.row_gradients, *plan.hits, *job.inputs(), pulled, out, plan.cuts)
         grads[name] = out
         b_dec = b_dec - pulled.sum(0)
     grads["b_dec"] = b_dec
@@ -51,14 +51,14 @@ def update(
         pulled = job.room_for_pull()
         v, last_step = as_array(getattr(adam.v, name)), as_array(getattr(adam.last_step, name))
         how = (v, last_step, numbers, adam.beta2, adam.step, adam.unit_norm and name == "W_dec")
-        run_pieces(cpu_latents.update_rows, *plan.hits, *job.inputs(), pulled, *how, plan.cuts)
+        run_pieces(cpu_loops.update_rows, *plan.hits, *job.inputs(), pulled, *how, plan.cuts)
         b_dec = b_dec - pulled.sum(0)
     every_entry = np.arange(len(b_dec) + 1)
     for name, grad in [*plan.vectors.items(), ("b_dec", b_dec)]:
         pointers = every_entry if name == "b_dec" else plan.hits[0]
         entries, grad = as_array(getattr(params, name)), grad.astype(plan.dtype)
         v, last_step = as_array(getattr(adam.v, name)), as_array(getattr(adam.last_step, name))
-        cpu_latents.update_entries(pointers, grad, entries, v, last_step, numbers, adam.beta2, adam.step)
+        cpu_loops.update_entries(pointers, grad, entries, v, last_step, numbers, adam.beta2, adam.step)
     return plan.losses
 
 
@@ -74,7 +74,7 @@ def decode(
     pointers = as_array(token_ptr)
     entries = (pointers, as_array(latents.int()), as_array(values))
     run_pieces(
-        cpu_tokens.decode_tokens,
+        cpu_loops.decode_tokens,
         *entries,
         as_array(W_dec),
         as_array(b_dec),

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.sae.kernels.cpu_scan import BLOCK, count_open, fill_open, index_by_token, keep_exact
+from interp.sae.kernels.cpu_loops import BLOCK, count_open, fill_open, index_by_token, keep_exact
 from interp.sae.kernels.lists import OpenGates
 from interp.sae.kernels.precision import product_dtype
 from interp.sae.kernels.threads import map_threads

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.sae.kernels import cpu_latents, cpu_tokens
+from interp.sae.kernels import cpu_loops
 from interp.sae.kernels.cpu_list import as_array, compact
 from interp.sae.kernels.lists import GatedParams, Losses, LossOptions, OpenGates, StandardParams
 from interp.sae.kernels.threads import PIECES, equal_work, run_pieces
@@ -81,7 +81,7 @@ def _plan_gated(params: GatedParams, x: Tensor, xc: Tensor, l1: float, options: 
     q, tied = p, params.W_mag is None
     if params.W_mag is not None:
         q, W_mag = np.empty_like(p), as_array(params.W_mag)
-        run_pieces(cpu_tokens.products_at, centred, W_mag, *by_token, q, token_cuts)
+        run_pieces(cpu_loops.products_at, centred, W_mag, *by_token, q, token_cuts)
 
     norms = _norms(params.W_dec, options)
     per_token, scale = l1 / max(n, 1), options.error_scale(n, d)
@@ -90,12 +90,12 @@ def _plan_gated(params: GatedParams, x: Tensor, xc: Tensor, l1: float, options: 
     errors, G_sums = np.zeros((n, 2)), np.zeros((PIECES, 2, d), dtype)
     given = (as_array(x), as_array(params.b_dec), W_dec, b_gate, b_mag, m, (per_token * norms).astype(dtype))
     made = (f, a, alpha, beta, G, G_aux, errors, G_sums)
-    run_pieces(cpu_tokens.gated_tokens, *given, *by_token, p, q, scale, *made, token_cuts)
+    run_pieces(cpu_loops.gated_tokens, *given, *by_token, p, q, scale, *made, token_cuts)
 
     encoder, magnitude = np.empty_like(p), nothing if tied else np.empty_like(p)
     sums, fired = np.empty((4, len(m))), np.empty(len(m), np.int64)
     listed = (latent_ptr, f, a, alpha, beta, q, m, tied, encoder, magnitude, sums, fired)
-    run_pieces(cpu_latents.gated_sums, *listed, cuts)
+    run_pieces(cpu_loops.gated_sums, *listed, cuts)
     sum_a, sum_alpha, sum_beta, sum_beta_q = sums
 
     through_gate = np.zeros_like(sum_alpha) if options.detach_centering else sum_alpha
@@ -136,10 +136,10 @@ def _plan_standard(params: StandardParams, x: Tensor, xc: Tensor, l1: float, opt
     errors, G_sums = np.zeros((n, 2)), np.zeros((PIECES, 2, d), dtype)
     given = (as_array(x), as_array(params.b_dec), W_dec, b_enc, (per_token * norms).astype(dtype))
     made = (token_ptr, latents, order, p, scale, f, beta, G, errors, G_sums)
-    run_pieces(cpu_tokens.standard_tokens, *given, *made, token_cuts)
+    run_pieces(cpu_loops.standard_tokens, *given, *made, token_cuts)
 
     sums = np.empty((2, len(b_enc)))
-    run_pieces(cpu_latents.standard_sums, latent_ptr, f, beta, sums, cuts)
+    run_pieces(cpu_loops.standard_sums, latent_ptr, f, beta, sums, cuts)
     sum_f, sum_beta = sums
 
     radial = _radial(per_token, sum_f, norms, dtype) if options.sparsity == "ri_l1" else nothing

@@ -72,11 +72,10 @@ from interp.sae.gated import GatedSAE, GatedSAEConfig
 from interp.sae.step import make_step
 step = make_step(GatedSAE(GatedSAEConfig(8, 30)), backend="cpu")
 step(torch.randn(20, 8), 0.1, 1e-3)
-from interp.sae.kernels import cpu_latents, cpu_list, cpu_tokens
-for module in (cpu_latents, cpu_list, cpu_tokens):
-    for name, kernel in vars(module).items():
-        if hasattr(kernel, "stats") and kernel.signatures:
-            print(name, sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+from interp.sae.kernels import cpu_loops
+for name, kernel in vars(cpu_loops).items():
+    if hasattr(kernel, "stats") and kernel.stats.cache_path and kernel.signatures:
+        print(name, sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     kernels = {line.split()[0]: line.split()[1:] for line in out.stdout.splitlines()}

@@ -34,6 +34,7 @@ class RowTerms(NamedTuple):
 
 def row_gradients(gates: OpenGates, terms: RowTerms, W: Float[Tensor, "F d"]) -> Float[Tensor, "F d"]:
     """Gradient of every row of W; zero where a latent has no open gate."""
+    W = W.contiguous()
     out = torch.zeros_like(W)
     _launch(gates, terms, W, out, None, None)
     return out

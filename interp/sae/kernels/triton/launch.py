@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -33,6 +33,19 @@ def check(interpretable: Any, *tensors: Tensor | None) -> None:
             )
         if tensor.dim() == 2 and tensor.shape[1] > WIDEST:
             raise ValueError(f"width d={tensor.shape[1]} is over {WIDEST}: use backend='dense'")
+
+
+def check_in_place(tensors: NamedTuple) -> None:
+    """Refuse what a kernel would write to in the wrong places.
+
+    Raises:
+        ValueError: a tensor is not contiguous.
+    """
+    for name, tensor in tensors._asdict().items():
+        if tensor is not None and not tensor.is_contiguous():
+            raise ValueError(
+                f"{name} has strides {tensor.stride()}: it is updated in place, make it contiguous"
+            )
 
 
 def on_device_of(tensor: Tensor) -> AbstractContextManager[Any]:

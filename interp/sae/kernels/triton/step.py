@@ -27,6 +27,7 @@ from interp.sae.kernels.lists import (
 from interp.sae.kernels.reference import center, magnitude_scale
 from interp.sae.kernels.triton.encode import compact
 from interp.sae.kernels.triton.latents import RowTerms, row_gradients, update_rows
+from interp.sae.kernels.triton.launch import check_in_place
 from interp.sae.kernels.triton.tokens import (
     gated_token_pass,
     latent_sums,
@@ -58,6 +59,8 @@ def update(
     params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam
 ) -> Losses:
     """A whole training step in place; gradients never become F x d tensors."""
+    for tensors in (params, adam.v, adam.last_step):
+        check_in_place(tensors)
     gates, losses, grads = _walk(params, x, l1, options)
     for name, terms in grads.matrices.items():
         update_rows(gates, terms, getattr(params, name), name, adam)

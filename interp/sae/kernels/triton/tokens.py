@@ -30,7 +30,7 @@ def gated_token_pass(
 ) -> tuple[Losses, GatedTokenPass]:
     """Reconstructions, losses and the cotangents of each open gate, as the reference's."""
     check(token_pass, x, *params)
-    n, d = x.shape
+    x, (n, d) = x.contiguous(), x.shape
     latents = gates.latent_of_entry()
     q = magnitude_products(params, x, gates, options)
     f = (magnitude_scale(params)[latents] * q + params.b_mag[latents]).clamp_min_(0)
@@ -55,7 +55,7 @@ def standard_token_pass(
 ) -> tuple[Losses, StandardTokenPass]:
     """As :func:`gated_token_pass` with one code."""
     check(token_pass, x, *params)
-    n, d = x.shape
+    x, (n, d) = x.contiguous(), x.shape
     latents = gates.latent_of_entry()
     f = gates.values + params.b_enc[latents]
     beta, G = torch.empty_like(f), torch.empty_like(x)
@@ -130,7 +130,7 @@ def decode(
     blocks = gather_blocks(d)
     with on_device_of(W_dec):
         decode_tokens[(n, triton.cdiv(d, blocks["BLOCK_D"]))](
-            token_ptr, latents, values.contiguous(), W_dec.contiguous(), b_dec, out, d, **blocks
+            token_ptr, latents, values.contiguous(), W_dec.contiguous(), b_dec.contiguous(), out, d, **blocks
         )
     return out
 
@@ -153,8 +153,8 @@ def _run(
     errors = torch.zeros(2, n, dtype=torch.float32, device=x.device)
     with on_device_of(x):
         token_pass[(n,)](
-            x.contiguous(),
-            params.b_dec,
+            x,
+            params.b_dec.contiguous(),
             params.W_dec.contiguous(),
             pull,
             gates.token_ptr,
