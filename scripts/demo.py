@@ -37,14 +37,14 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--site", default="resid_post.15", help="where to read and to splice")
     p.add_argument("--text", default="python-docs", help="corpus; 5 %% of its documents are held out")
-    p.add_argument("--tokens", default="250k", help="tokens to harvest for training")
-    p.add_argument("--eval-tokens", default="12k", help="held-out tokens to evaluate on")
+    p.add_argument("--tokens", default="200k", help="tokens to harvest for training")
+    p.add_argument("--eval-tokens", default="10k", help="held-out tokens to evaluate on")
     p.add_argument(
         "--d-sae", type=int, default=4608, help="latents of the Gated SAE; the baseline has 1.5 times as many"
     )
-    p.add_argument("--l1-coefficient", type=float, default=3.0, help="sparsity weight of the Gated SAE")
-    p.add_argument("--baseline-l1", type=float, default=3.0, help="sparsity weight of the L1 baseline")
-    p.add_argument("--steps", type=int, default=2400, help="optimiser steps of 1,024 tokens")
+    p.add_argument("--l1-coefficient", type=float, default=2.7, help="sparsity weight of the Gated SAE")
+    p.add_argument("--baseline-l1", type=float, default=1.6, help="sparsity weight of the L1 baseline")
+    p.add_argument("--steps", type=int, default=1600, help="optimiser steps of 1,024 tokens")
     p.add_argument("--latents", type=int, default=200, help="latents with a page in the report")
     p.add_argument("--seed", type=int, default=0)
     return p
