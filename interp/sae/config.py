@@ -118,14 +118,15 @@ class ResamplingConfig:
             sparsity, where the decoder is free. At most 0.75: revived latents need time to settle.
         dead_window: a latent is dead when it didn't fire on the tokens of this last share of the run.
         resample_rows: rows from which the new directions are drawn.
-        init_fire_rate: share of tokens on which a revived latent fires at first. None: biases start at 0,
-            which opens its gate on about half of them.
+        init_fire_rate: share of tokens on which a revived latent fires at first. None: its biases start at 0,
+            as in the recipe's source, which opens its gate on about half of them: the reconstruction breaks
+            down for hundreds of steps, and L0 stays high for thousands.
     """
 
     resample_at: tuple[float, ...] | None = None
     dead_window: float = 1 / 24
     resample_rows: int = 32_768
-    init_fire_rate: float | None = None
+    init_fire_rate: float | None = 0.05
 
     def __post_init__(self) -> None:
         for share in self.resample_at or ():

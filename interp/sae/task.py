@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -93,8 +92,7 @@ class SAETask:
         log = (ctx.step + 1) % self.log_every == 0 or ctx.step + 1 == ctx.max_steps
         values: dict[str, float | Tensor] = {}
         for name, one in self.trained.items():
-            dense = one.step.backend_name == "dense"  # the list kernels choose their own precision
-            with ctx.runtime.autocast() if dense else contextlib.nullcontext():
+            with ctx.runtime.autocast():
                 stats = one.take_step(x, ctx.step)
             if log:
                 prefix = f"{name}/" if len(self.trained) > 1 else ""

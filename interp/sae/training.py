@@ -273,5 +273,4 @@ def _result(
 def _own_row(row: Mapping[str, Any], name: str) -> dict[str, Any]:
     """One dictionary's numbers out of a row that holds those of several."""
     prefix = f"{name}/"
-    mine = {key.removeprefix(prefix): value for key, value in row.items() if key.startswith(prefix)}
-    return {"step": row["step"], **mine, **{key: row[key] for key in ("samples",) if key in row}}
+    return {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix) or "/" not in key}
