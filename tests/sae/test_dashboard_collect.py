@@ -13,12 +13,12 @@ import torch
 from interp.activations.store import ActivationStore
 from interp.sae.dashboard.collect import FeatureSettings, collect_features
 from interp.sae.dashboard.features import FeatureTable
-from interp.sae.dashboard.ranking import NEAR, RAREST
+from interp.sae.dashboard.ranking import NEAR, RAREST, Description, choose
 from interp.sae.dashboard.tokens import Vocabulary
 from tests.sae import tiny_world as world
 
 SETTINGS = FeatureSettings(
-    top_k=6, sample_size=8, n_quantiles=2, examples_per_quantile=3, before=5, after=3,
+    top_k=6, sample_size=8, n_quantiles=2, examples_per_quantile=4, before=5, after=3,
     density_range=(0.0, 1.0), min_contexts=3, seed=4,
 )  # fmt: skip
 
@@ -104,7 +104,7 @@ def test_quantile_groups_split_a_sample_of_the_firings(table: FeatureTable, dens
         firings = dense[:, feature.index]
         firings = firings[firings > 0]
         for group in (first, second):
-            assert 1 <= len(group.examples) <= 3
+            assert len(group.examples) == 4
             for example in group.examples:
                 value = example.values[example.peak]
                 assert group.low * 0.999 <= value <= group.high * 1.001
@@ -140,22 +140,42 @@ def test_the_score_can_be_recomputed_by_hand(table: FeatureTable, store: Activat
         }[kind]
 
     places = np.flatnonzero(positions > 0)
-    for feature in table.features[:5]:
+    kinds = set()
+    for feature in table.features:
         description = feature.description
         assert description is not None
         word = vocabulary.words.index(description.word)
         base = np.mean([holds(description.kind, word, r) for r in places])
         assert description.base_rate == pytest.approx(base, rel=1e-9)
         top = [row_of(e, columns) for e in feature.groups[0].examples]
-        share_top = np.mean([holds(description.kind, word, r) for r in top])
-        # The whole sample isn't shown; its share follows from p = (top + sample) / 2 and is in eighths.
-        share_sample = 2 * description.share - share_top
-        assert share_sample * 8 == pytest.approx(round(share_sample * 8), abs=1e-9)
-        score = description.share * math.log2(description.share / max(base, RAREST))
-        assert description.score == pytest.approx(score)
+        assert description.share_top == pytest.approx(
+            np.mean([holds(description.kind, word, r) for r in top])
+        )
+        sample = [e for group in feature.groups[1:] for e in group.examples]
+        assert len(sample) == 8
+        weights = np.array([e.values[e.peak] for e in sample])
+        held = np.array([holds(description.kind, word, row_of(e, columns)) for e in sample])
+        assert description.share_sample == pytest.approx((weights * held).sum() / weights.sum(), rel=1e-4)
+        p = math.sqrt(description.share_top * description.share_sample)
+        assert description.score == pytest.approx(p * math.log2(p / max(base, RAREST)))
         assert table.score[feature.index] == description.score
+        kinds.add(description.kind)
+    assert len(kinds) > 1
     order = [f.description.score for f in table.features if f.description]
     assert order == sorted(order, reverse=True)
+
+
+def test_every_kind_gets_a_tenth_of_the_places() -> None:
+    def description(kind: str, score: float) -> Description:
+        return Description(kind, "w", 1.0, 1.0, 0.1, score)
+
+    described = {i: description("on", 9 - i / 100) for i in range(100)}
+    described |= {100 + i: description("near", 2 - i / 100) for i in range(50)}
+    described |= {200: description("after", 0.5), 201: description("before", 1.0)}
+    shown = choose(described, 20)
+    assert shown == [*range(17), 100, 101, 201]  # best first; no place for what is below one bit
+    assert choose(described, 5) == [0, 1, 2, 3, 4]
+    assert len(choose(described, 1000)) == len(described)
 
 
 def row_of(example, columns) -> int:

@@ -19,7 +19,7 @@ from interp.sae.dashboard.contexts import blocks, windows
 from interp.sae.dashboard.directions import logit_effects, nearest_directions
 from interp.sae.dashboard.examples import CodeLookup, companions, examples_at
 from interp.sae.dashboard.features import ExampleGroup, Feature, FeatureTable
-from interp.sae.dashboard.ranking import NEAR, BaseRates, Description, describe
+from interp.sae.dashboard.ranking import NEAR, BaseRates, Description, choose, describe
 from interp.sae.dashboard.tokens import Vocabulary
 from interp.sae.metrics import FiringStats
 
@@ -48,7 +48,7 @@ class FeatureSettings:
     """
 
     top_k: int = 20
-    sample_size: int = 40
+    sample_size: int = 60
     n_quantiles: int = 4
     examples_per_quantile: int = 5
     before: int = 28
@@ -93,7 +93,7 @@ def collect_features(
         model: gives token strings and the logit effects; without it tokens are shown as numbers.
         site: which of the store's sites, where it has several.
         name: what to call the SAE.
-        n_latents: how many latents to show in full, best score first (`ranking.py` defines the score).
+        n_latents: how many latents to show in full; `ranking.py` says which.
         latents: show these instead, in this order.
         max_rows: visit about so many rows, in contexts evenly spaced over the store; None: all.
         top_k: shorthand for `FeatureSettings(top_k=...)`.
@@ -135,11 +135,7 @@ def collect_features(
     score = np.full(d_sae, np.nan)
     for i, description in descriptions.items():
         score[i] = description.score
-    shown = (
-        list(latents)
-        if latents is not None
-        else sorted(descriptions, key=lambda i: (-score[i], i))[:n_latents]
-    )
+    shown = choose(descriptions, n_latents) if latents is None else list(latents)
     features = [seen.feature(i, descriptions.get(i)) for i in shown]
     _add_examples(features, seen, settings, sae, store, site, trained)
     for feature, nearest in zip(features, nearest_directions(sae.W_dec, shown), strict=True):
@@ -239,11 +235,13 @@ def _describe(
         tables = (seen.top.rows[part], seen.sample.rows[part])
         rows = np.concatenate([t[t >= 0] for t in tables])
         owners = np.concatenate([np.broadcast_to(part[:, None], t.shape)[t >= 0] for t in tables])
-        is_top = np.arange(len(rows)) < (tables[0] >= 0).sum()
+        values = seen.sample.values[part][tables[1] >= 0]
+        n_top = len(rows) - len(values)
         if len(rows):
+            weights = np.repeat([1.0, 0.0], [n_top, len(values)]), np.concatenate([np.zeros(n_top), values])
             _, inside, tokens = windows(store, rows, NEAR, 1)
             found.update(
-                describe(vocabulary.word_ids(tokens), inside, is_top, owners, seen.rates, vocabulary)
+                describe(vocabulary.word_ids(tokens), inside, *weights, owners, seen.rates, vocabulary)
             )
     return found
 

@@ -116,7 +116,7 @@ function listItem(f) {
   const word = el("span", { class: "word" });
   if (f.kind) { word.append(el("em", { text: f.kind })); write(word, f.word); } else word.append(el("em", { text: "no description" }));
   const meter = el("span", { class: "meter" }, el("i"));
-  meter.firstChild.style.width = `${100 * (f.share ?? 0)}%`;
+  meter.firstChild.style.width = `${100 * Math.sqrt((f.top ?? 0) * (f.sample ?? 0))}%`;
   return el("li", { role: "option", id: `item-${f.index}`, "data-index": f.index, onclick: () => open(f.index) },
     word, el("span", { class: "no", text: f.index }), meter);
 }
@@ -153,7 +153,7 @@ const SENTENCE = { on: "Fires on", after: "Fires right after", before: "Fires ri
 function detail(f) {
   const line = el("p");
   if (f.kind) {
-    line.append(`${SENTENCE[f.kind]} `, token(f.word), ` in ${percent(f.share, 2)} of its examples; that holds for ${percent(f.base, 2)} of all tokens.`);
+    line.append(`${SENTENCE[f.kind]} `, token(f.word), `: ${percent(f.top, 2)} of its strongest firings and ${percent(f.sample, 2)} of a random sample, weighted by activation, but ${percent(f.base, 2)} of all tokens.`);
   } else line.append("Not ranked: too rare, too common, or asked for by number.");
   const head = el("div", { class: "detail-head" }, el("div", {}, el("h3", { text: `Latent ${f.index}` }), line),
     el("div", { class: "steps" },

@@ -3,13 +3,14 @@
 A latent is described by one word and its place: the word it fires *on*, right *after*, right *before*, or
 *near* (among the 16 tokens before).  For each such description let
 
-    p = how often it holds where the latent fires: the mean of its shares among the strongest firings (one per
-        context) and among a random sample of all firings;
-    q = how often it holds at any token of the text (no less than 1/1024 is assumed, so that a rare word is no
-        better than an uncommon one).
+    p_top     how often it holds at the latent's strongest firings, one per context;
+    p_sample  how often it holds in a uniform random sample of all its firings, weighted by activation;
+    q         how often it holds at any token of the text, taken as no less than 1/1024, so that a rare word is
+              no better than an uncommon one;
+    p         sqrt(p_top * p_sample).
 
 The latent's score is the largest p * log2(p / q) over all descriptions, in bits.  It is high when one simple
-description tells nearly always that the latent fires, not only at its peaks, and is no commonplace.
+description nearly always tells that the latent fires, weak firings included, and is no commonplace.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ RAREST = 1 / 1024
 
 @dataclass(frozen=True)
 class Description:
-    """The best description of a latent: `kind` of KINDS, the word, p, q and the score in bits."""
+    """The best description of a latent: `kind` of KINDS, the word, p_top, p_sample, q and the score in bits."""
 
     kind: str
     word: str
-    share: float
+    share_top: float
+    share_sample: float
     base_rate: float
     score: float
 
@@ -82,7 +84,8 @@ class BaseRates:
 def describe(
     words: Int[np.ndarray, "e w"],
     inside: Bool[np.ndarray, "e w"],
-    is_top: Bool[np.ndarray, " e"],
+    weights_top: Float[np.ndarray, " e"],
+    weights_sample: Float[np.ndarray, " e"],
     latents: Int[np.ndarray, " e"],
     rates: BaseRates,
     vocabulary: Vocabulary,
@@ -92,23 +95,23 @@ def describe(
     Args:
         words: word numbers in windows of NEAR tokens before the peak, the peak, and one token after.
         inside: which of them belong to the peak's context.
-        is_top: whether an example is one of the strongest (the others are the random sample).
+        weights_top, weights_sample: how much an example counts among the strongest and in the sample.
         latents: whose example each row is.
     """
     found: dict[int, Description] = {}
     places = {"on": [NEAR], "after": [NEAR - 1], "before": [NEAR + 1], "near": list(range(NEAR))}
-    n_top = np.bincount(latents[is_top], minlength=latents.max(initial=-1) + 1)
-    n_sample = np.bincount(latents[~is_top], minlength=latents.max(initial=-1) + 1)
+    total_top = np.bincount(latents, weights_top)
+    total_sample = np.bincount(latents, weights_sample)
     for kind, columns in places.items():
         example, column = np.nonzero(inside[:, columns])
         word = words[:, columns][example, column]
         example, word = np.unique(np.stack([example, word]), axis=1)
         pairs, place = np.unique(np.stack([latents[example], word]), axis=1, return_inverse=True)
         place = place.ravel()
-        top = np.bincount(place[is_top[example]], minlength=pairs.shape[1])
-        sample = np.bincount(place[~is_top[example]], minlength=pairs.shape[1])
         latent, word = pairs
-        p = (top / np.maximum(n_top[latent], 1) + sample / np.maximum(n_sample[latent], 1)) / 2
+        top = np.bincount(place, weights_top[example]) / total_top[latent]
+        sample = np.bincount(place, weights_sample[example]) / total_sample[latent]
+        p = np.sqrt(top * sample)
         q = rates.rate(kind, word)
         with np.errstate(divide="ignore", invalid="ignore"):
             score = np.where(p > 0, p * np.log2(p / np.maximum(q, RAREST)), 0.0)
@@ -118,5 +121,23 @@ def describe(
             i = int(latent[j])
             if i not in found or score[j] > found[i].score:
                 text = vocabulary.word(int(word[j]))
-                found[i] = Description(kind, text, float(p[j]), float(q[j]), float(score[j]))
+                shares = float(top[j]), float(sample[j])
+                found[i] = Description(kind, text, *shares, float(q[j]), float(score[j]))
     return found
+
+
+def choose(descriptions: dict[int, Description], n: int) -> list[int]:
+    """The n latents to show, best score first, with room for every kind of description.
+
+    What fires on a word is easiest to describe and would take all the places: a tenth of them is kept for each
+    kind, for as long as it has latents with a score of at least one bit.
+    """
+    ranked = sorted(descriptions, key=lambda i: (-descriptions[i].score, i))
+    reserved = {
+        i
+        for kind in KINDS
+        for i in [j for j in ranked if descriptions[j].kind == kind and descriptions[j].score >= 1][: n // 10]
+    }
+    others = [i for i in ranked if i not in reserved]
+    shown = reserved | set(others[: max(0, n - len(reserved))])
+    return [i for i in ranked if i in shown][:n]
