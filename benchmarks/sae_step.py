@@ -188,18 +188,18 @@ def _sparsify(problem: Problem, x: torch.Tensor, W: torch.Tensor, bias: float) -
 
 
 def measure(problem: Problem, names: list[str], repeats: int, seconds: float) -> dict[str, dict[str, float]]:
-    """Medians over interleaved runs (as many as fit the time, at least three), then peaks of memory."""
+    """Medians over interleaved runs (as many as fit the CPU time, at least three), then peaks of memory."""
     steps = {name: build(name, problem) for name in names}
     for step in steps.values():
         step()
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    started = time.perf_counter()
+    started = time.process_time()
     for repeat in range(repeats):
         for name in names if repeat % 2 == 0 else reversed(names):
             wall, cpu = time.perf_counter(), time.process_time()
             steps[name]()
             times[name].append((time.process_time() - cpu, time.perf_counter() - wall))
-        if repeat >= 2 and time.perf_counter() - started > seconds:
+        if repeat >= 2 and time.process_time() - started > seconds:
             break
     unit = [statistics.median(column) for column in zip(*times["product"], strict=True)]
     results = {}
@@ -309,7 +309,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, nargs="+", default=[32, 64], help="open gates per token")
     parser.add_argument("--only", nargs="+", choices=[*FLOORS, *OURS, *PEERS], help="these contestants")
     parser.add_argument("--repeats", type=int, default=15, help="runs of each contestant at most")
-    parser.add_argument("--seconds", type=float, default=40, help="time per cell, roughly")
+    parser.add_argument("--seconds", type=float, default=40, help="CPU time per cell, roughly")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="torch threads")
     parser.add_argument("--out", type=Path, help="path without suffix; default: print only")
     arguments = parser.parse_args()
