@@ -20,6 +20,7 @@ from interp.sae.metadata import SAEMetadata
 from interp.sae.saving import read_tensors
 
 CFG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
+FORMAT_VERSION = "6.0.0"  # without a version SAELens takes the folder for an older one and drops its metadata
 NAMES = {
     "standard": {"W_enc*": "W_enc", "b_enc": "b_enc", "W_dec": "W_dec", "b_dec": "b_dec"},
     "gated": {
@@ -57,6 +58,7 @@ def save_saelens(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
         "exclude_special_tokens": known.special_tokens_excluded,
     }
     metadata = {
+        "sae_lens_version": FORMAT_VERSION,
         **known.extra.get("saelens_metadata", {}),
         **{key: value for key, value in ours.items() if value is not None},
     }

@@ -209,7 +209,7 @@ class TrainedInPlace:
         """Update the weights and the dead-latent counters."""
         stats = self.step(x, *self.coefficients(step))
         self.silent_tokens += len(x)
-        self.silent_tokens[stats.fired > 0] = 0
+        self.silent_tokens.masked_fill_(stats.fired > 0, 0)
         return stats
 
     @property

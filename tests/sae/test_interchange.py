@@ -103,7 +103,12 @@ def saelens_folder(folder, architecture, /, **cfg):
         "apply_b_dec_to_input": True,
         "normalize_activations": "none",
         "reshape_activations": "none",
-        "metadata": {"model_name": "gpt2", "hook_name": "blocks.5.hook_resid_post", "context_size": 128},
+        "metadata": {
+            "sae_lens_version": "6.5.0",
+            "model_name": "gpt2",
+            "hook_name": "blocks.5.hook_resid_post",
+            "context_size": 128,
+        },
         **cfg,
     }
     (folder / "cfg.json").write_text(json.dumps({k: v for k, v in full.items() if v is not None}))
@@ -215,7 +220,9 @@ def test_sites_get_transformer_lens_names(tmp_path, site, hook):
     sae = KINDS["gated"]()
     sae.metadata = SAEMetadata(site=site)
     save_saelens(sae, tmp_path)
-    assert json.loads((tmp_path / "cfg.json").read_text())["metadata"]["hook_name"] == hook
+    metadata = json.loads((tmp_path / "cfg.json").read_text())["metadata"]
+    assert metadata["hook_name"] == hook
+    assert metadata["sae_lens_version"] >= "6"  # or SAELens would take it for an older folder
     assert load_sae(tmp_path).metadata.site == site
 
 
