@@ -9,6 +9,7 @@ step_00001234/
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,10 +124,14 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
                 f"{path / name} is corrupt (its checksum differs from the one in {META}); delete {path} to go on from "
                 "the checkpoint before it"
             )
+    try:
+        state = torch.load(path / STATE, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path / STATE} holds more than tensors, numbers and strings: {error}") from error
     return Checkpoint(
         path=path,
         step=meta["step"],
         weights=load_file(path / WEIGHTS),
-        state=torch.load(path / STATE, map_location="cpu", weights_only=True),
+        state=state,
         meta=meta,
     )

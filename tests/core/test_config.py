@@ -71,12 +71,13 @@ def test_the_trainers_config_survives(tmp_path):
 def test_plain_values():
     @dataclass
     class Odd:
-        dtype: torch.dtype = torch.bfloat16
-        device: torch.device = torch.device("cpu")
-        number: Any = np.float32(0.5)
-        path: Path = Path("a/b")
+        dtype: torch.dtype
+        device: torch.device
+        number: Any
+        path: Path
 
-    assert to_dict(Odd()) == {"dtype": "bfloat16", "device": "cpu", "number": 0.5, "path": "a/b"}
+    odd = Odd(torch.bfloat16, torch.device("cpu"), np.float32(0.5), Path("a/b"))
+    assert to_dict(odd) == {"dtype": "bfloat16", "device": "cpu", "number": 0.5, "path": "a/b"}
     json.dumps(to_dict(FULL))
 
 
