@@ -32,8 +32,8 @@ def assert_equals_autograd(params: GatedParams | StandardParams, x: Tensor, opti
     assert relative_difference(present(grads), expected) < TOLERANCE
 
 
-# 64 variants, a covering third of them: 19 shares no factor with 64, so that every switch meets every other.
-@pytest.mark.parametrize("index", [19 * i % 64 for i in range(22)])
+# Sixteen of the 128 variants, such that every two of the seven switches meet in all four ways.
+@pytest.mark.parametrize("index", [13 * i % 128 for i in range(16)])
 def test_gated_variants(index: int) -> None:
     tied, r_mag, options = GATED_VARIANTS[index]
     params = gated(12, 17, tied=tied, r_mag=r_mag)
@@ -62,9 +62,8 @@ def test_shapes_that_fit_no_block(n: int, d: int, F: int, shift: float) -> None:
     assert_equals_autograd(gated(d, F, shift=shift), batch(n, d, dtype=torch.float32), everything)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_widest_rows(tied: bool) -> None:
-    assert_equals_autograd(gated(8192, 5, tied=tied), batch(2, 8192, dtype=torch.float32), LossOptions())
+def test_the_widest_rows() -> None:
+    assert_equals_autograd(gated(8192, 4, tied=False), batch(2, 8192, dtype=torch.float32), LossOptions())
 
 
 def test_parts_of_the_loss_equal_the_references() -> None:
@@ -79,6 +78,15 @@ def test_parts_of_the_loss_equal_the_references() -> None:
         assert ours.dim() == 0
         assert float(ours) == pytest.approx(float(theirs), rel=1e-6), name
     assert 0 < float(losses.l0) < float(losses.open_gates)
+
+
+def test_tensors_need_not_be_contiguous() -> None:
+    params = gated(7, 9)
+    strided = GatedParams(*(p.detach().T.contiguous().T if p.dim() == 2 else p for p in present(params)))
+    x = batch(4, 7, dtype=torch.float32).T.contiguous().T
+    assert not x.is_contiguous()
+    assert not strided.W_dec.is_contiguous()
+    assert_equals_autograd(strided, x, LossOptions(sparsity="ri_l1", freeze_decoder=False))
 
 
 @pytest.mark.parametrize("kind", ["gated", "standard"])

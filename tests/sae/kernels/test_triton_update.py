@@ -95,6 +95,17 @@ def test_step_of_wide_rows() -> None:
     assert_same_step(params, batch(2, 2100, dtype=torch.float32), LossOptions(), unit_norm=True)
 
 
+def test_what_is_updated_in_place_must_be_contiguous() -> None:
+    params = standard(6, 5)
+    v, last = midway(params)
+    params = params._replace(W_dec=params.W_dec.detach().T.contiguous().T)
+    before = params.W_enc.detach().clone()
+    adam = FusedAdam(LR, BETA2, EPS, STEP, True, v, last)
+    with pytest.raises(ValueError, match="W_dec has strides"):
+        backend.update(params, batch(3, 6, dtype=torch.float32), L1, LossOptions(), adam)
+    assert torch.equal(params.W_enc, before)
+
+
 def test_a_row_that_would_vanish_keeps_its_value() -> None:
     params = GatedParams(
         W_gate=torch.ones(1, 1),
