@@ -225,21 +225,22 @@ def main() -> None:
             **environment(),
         },
     }
+
+    def add(section: str, figures: dict[str, Any]) -> None:
+        results[section] = figures
+        for key, value in figures.items():
+            print(
+                f"{section:8s} {key:44s} {value if isinstance(value, str) else round(value, 3)}", flush=True
+            )
+
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        results["read"] = bench_read(folder, arguments.read_rows, 576)
+        add("read", bench_read(folder, arguments.read_rows, 576))
         model = load_model("smollm2-135m", n_layers=LAYER + 1, device="cpu")
         contexts = pack(load_text("python-docs"), model, max_tokens=parse_tokens(arguments.tokens), seed=0)
-        results["harvest"] = bench_harvest(model, contexts, arguments.rounds, folder)
+        add("harvest", bench_harvest(model, contexts, arguments.rounds, folder))
         if arguments.peer_python:
-            results["sae_lens"] = bench_peer(arguments.peer_python, contexts, folder)
-            results["sae_lens"]["ours_over_sae_lens_cpu"] = (
-                results["harvest"]["ours_tokens_per_cpu_second"]
-                / results["sae_lens"]["tokens_per_cpu_second"]
-            )
-    for section in ("read", "harvest", "sae_lens"):
-        for key, value in results.get(section, {}).items():
-            print(f"{section:8s} {key:44s} {value if isinstance(value, str) else round(value, 3)}")
+            add("sae_lens", bench_peer(arguments.peer_python, model, contexts, folder))
     if arguments.out:
         write_json(arguments.out, results)
 
