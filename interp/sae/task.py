@@ -38,7 +38,7 @@ class SAETask:
     Args:
         stream: what the Trainer reads from; it also needs ``d`` and ``sample(n, seed)``, as every source of
             activations has.
-        configs: name -> configuration.
+        configs: name -> configuration. The names head what is logged; the only one may be "".
         run: what they share.
         device: where to train.
         log_every: steps between two logged rows, as the Trainer's.
@@ -95,7 +95,7 @@ class SAETask:
             with ctx.runtime.autocast():
                 stats = one.take_step(x, ctx.step)
             if log:
-                prefix = f"{name}/" if len(self.trained) > 1 else ""
+                prefix = f"{name}/" if name else ""
                 values.update({prefix + key: value for key, value in one.numbers(x, stats, ctx.step).items()})
         return values
 
@@ -110,7 +110,7 @@ class SAETask:
     def _resample(self, name: str, one: TrainedInPlace, step: int) -> None:
         if len(one.dead):
             changed = one.resample(self._sample(one.config.resampling.resample_rows, step), step)
-            _log.info("%s: resampled %d dead latents after step %d", name, changed, step + 1)
+            _log.info("%sresampled %d dead latents after step %d", name and f"{name}: ", changed, step + 1)
 
     def _start(self) -> float:
         """Estimate the scale and set every b_dec."""

@@ -120,7 +120,7 @@ def train(
         resume: ``"auto"`` continues an unfinished run in `out`, a checkpoint's folder that one, None starts
             anew.
         device: ``"auto"``, ``"cpu"``, ``"cuda"`` ...
-        out: the run's folder; with several dictionaries each gets one in it.
+        out: the run's folder; with `variants` each dictionary gets one in it, of its name.
         log_every: steps between logged rows.
         checkpoint_every: steps between checkpoints; None: only one at the end.
         progress: show a progress bar.
@@ -211,7 +211,7 @@ def _open(source: Any, site: str | None, run: RunConfig) -> tuple[Any, SAEMetada
 
 def _named(variants: Any) -> dict[str, dict[str, Any]]:
     if variants is None:
-        return {"sae": {}}
+        return {"": {}}
     if isinstance(variants, Mapping):
         named = {str(name): dict(changes) for name, changes in variants.items()}
     else:
@@ -237,7 +237,6 @@ def _result(
 
     one, run = task.trained[name], task.run
     assert task.scale is not None
-    several = len(task.trained) > 1
     sae = copy.deepcopy(one.sae).cpu()
     loss = to_dict(one.config.loss)
     sae.metadata = replace(
@@ -257,16 +256,15 @@ def _result(
     )
     sae.fold_activation_scale_(task.scale)
     config = SAERunConfig(run, one.config)
-    own = history
-    if several:
-        own = History([_own_row(row, name) for row in history])
-    target = folder / name if several and folder is not None else folder
+    own, target, label = history, folder, folder.name if folder is not None else sae.architecture
+    if name:
+        own, target, label = History([_own_row(row, name) for row in history]), None, name
+        if folder is not None:
+            target = folder / name
+            own.rewrite(target)
     if target is not None:
         sae.save_pretrained(target / "sae")
         save_config(target / "config.yaml", config)
-        if several:
-            own.rewrite(target)
-    label = name if several else (folder.name if folder is not None else sae.architecture)
     return TrainedSAE(label, sae, own, config, target)
 
 

@@ -154,6 +154,20 @@ def test_each_gets_a_run_folder(side_by_side):
         assert name in str(result)
 
 
+def test_one_variant_is_laid_out_like_several(tmp_path):
+    (result,) = train(X, {"only": {}}, out=tmp_path, **{**SMALL, "steps": 20})
+    assert result.out == tmp_path / "only"
+    assert load_sae(tmp_path / "only").cfg == result.sae.cfg
+    assert [row["step"] for row in result.history] == [10, 20]
+    assert "loss" in result.history.last
+
+
+def test_a_list_of_variants_is_named_by_what_differs():
+    results = train(X, [{"d_sae": 20}, {"d_sae": 24, "lr": 1e-2}], **{**SMALL, "steps": 2})
+    assert [r.name for r in results] == ["d_sae=20", "d_sae=24_lr=0.01"]
+    assert [r.sae.cfg.d_sae for r in results] == [20, 24]
+
+
 @pytest.mark.parametrize("name", [n for n in VARIANTS if VARIANTS[n].get("sparsity") != "ri_l1"])
 def test_decoder_rows_end_exactly_unit(side_by_side, name):
     norms = side_by_side[1][name].sae.W_dec.norm(dim=1)
