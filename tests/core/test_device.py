@@ -152,9 +152,13 @@ def test_autocast_computes_in_bf16_and_leaves_32_and_64_alone():
 
 
 def test_deterministic_algorithms_are_put_back_after_an_error():
-    with pytest.raises(RuntimeError, match="boom"), deterministic_algorithms(True):
-        assert torch.are_deterministic_algorithms_enabled()
-        raise RuntimeError("boom")
+    def fail():
+        with deterministic_algorithms(True):
+            assert torch.are_deterministic_algorithms_enabled()
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        fail()
     assert not torch.are_deterministic_algorithms_enabled()
 
 

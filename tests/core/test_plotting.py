@@ -14,7 +14,7 @@ def test_a_figure_in_the_house_style():
     import matplotlib
 
     before = matplotlib.rcParams["axes.spines.top"]
-    figure, ax = new_figure()
+    _, ax = new_figure()
     ax.plot([1, 2], [3, 4])
     assert ax.lines[0].get_color() == COLOURS[0]
     assert not ax.spines["top"].get_visible()
