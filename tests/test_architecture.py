@@ -32,7 +32,8 @@ def imports_of(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found.add(node.module or "")
+            if [alias.name for alias in node.names] != ["__version__"]:
+                found.add(node.module or "")
     return found
 
 
