@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
     from interp.sae.dictionary import Dictionary
 
+    Source = Dictionary | str | Path
+    Text = TokenContexts | Documents | Sequence[str] | str | Path
+
 logger = logging.getLogger(__name__)
 
-__all__ = ["SAEEvaluation", "evaluate"]
+__all__ = ["SAEEvaluation", "evaluate", "evaluate_several"]
 
 POSITIONS = ("trained", "all")
 ABLATIONS = ("zero", "mean")
@@ -42,16 +45,16 @@ _LOGITS_AT_ONCE = 2**26  # numbers in one batch of logits: 256 MiB in float32
 
 
 def evaluate(
-    sae: Dictionary | str | Path,
+    sae: Source,
     model: LanguageModel | None = None,
-    text: TokenContexts | Documents | Sequence[str] | str | Path | None = None,
+    text: Text | None = None,
     *,
     site: Site | str | None = None,
     tokens: int | str | None = None,
     stream: DataStream | None = None,
     batch_size: int | None = None,
     context_size: int | None = None,
-    ablation: Sequence[str] = ABLATIONS,
+    ablation: str | Sequence[str] = ABLATIONS,
     with_error_term: bool = False,
     positions: str = "trained",
     name: str | None = None,
@@ -61,9 +64,9 @@ def evaluate(
 
     In the model the SAE replaces the activations it was trained for: position 0 of each segment (the
     attention sink), special tokens and rows of a norm above the training's bound are left as they are, in the
-    splice and in the ablations alike.
-    Cross-entropies and KL are means over all next-token predictions of the text.  Each batch runs through the
-    model once clean and once per replacement; activations are encoded once, sparsely.
+    splice and in the ablations alike.  Cross-entropies and KL are means over all next-token predictions of
+    the text.  Each batch runs through the model once clean and once per replacement; activations are encoded
+    once, sparsely.
 
     Args:
         sae: a dictionary, or a folder that `load_sae` reads.
@@ -83,80 +86,151 @@ def evaluate(
     Raises:
         ValueError: nothing to measure on, or the SAE's width is not the site's.
     """
-    if isinstance(sae, (str, Path)):
-        from interp.sae.loading import load_sae
-
-        sae = load_sae(sae)
-    ablation = (ablation,) if isinstance(ablation, str) else tuple(ablation)
-    for kind in ablation:
-        one_of("ablation", kind, ABLATIONS)
-    one_of("positions", positions, POSITIONS)
-    limit = parse_tokens(tokens)
-    measured = _Measured(sae)
-    if stream is not None:
-        if model is not None or text is not None:
-            raise ValueError("give a stream, or a model and text, not both")
-        measured.site = str(site or getattr(stream, "site", "stream"))
-        for x in _stream_rows(stream, limit, batch_size or _STREAM_ROWS, progress):
-            measured.add(x)
-        return measured.result(name, positions="stream")
-    if model is None or text is None:
-        raise ValueError("nothing to measure on: give a model and text, or a stream of activations")
-
-    place = _site(sae, model, site)
-    measured.site = str(place)
-    contexts = _contexts(text, model, context_size or sae.metadata.context_size or 128, limit)
-    padded_tokens = max(contexts.context_size, _LOGITS_AT_ONCE // (model.d_vocab or 1))
-    if batch_size is not None:
-        padded_tokens = batch_size * contexts.context_size
-    kept = RowFilter((), ())
-    if positions == "trained":
-        # Unless the SAE is known to have seen special tokens, it has not.
-        special = () if sae.metadata.special_tokens_excluded is False else contexts.special_token_ids
-        kept = RowFilter(sae.metadata.skip_positions, special, sae.metadata.max_norm)
-    batches = _Batches(contexts, limit, padded_tokens, kept)
-
-    run = SplicedRun(model, place)
-    replaced: list[Bool[Tensor, "b s"]] = []
-    total = batches.n_tokens * (1 + ("mean" in ablation))
-    bar = progress_bar(total=total, desc=f"evaluating {place}", unit="token", enabled=progress)
-    with torch.no_grad(), bar:
-        for batch, rows in batches:
-            x = run.clean(batch, rows)
-            inside = kept.within_norm(x).cpu()
-            rows[rows.clone()] = inside
-            replaced.append(rows)
-            x = x[inside.to(x.device)]
-            x_hat = measured.add(x)
-            if with_error_term:
-                x_hat = x_hat + (x.to(x_hat.dtype) - x_hat)
-            run.replaced("spliced", rows, x_hat)
-            if "zero" in ablation:
-                run.replaced("zero", rows, 0.0)
-            bar.update(batch.n_tokens)
-        if "mean" in ablation:
-            mean = measured.reconstruction.mean
-            for (batch, _), rows in zip(batches, replaced, strict=True):
-                run.alone("mean", batch, rows, mean)
-                bar.update(batch.n_tokens)
-    result = measured.result(name, positions=positions)
-    result.model, result.text = model.name, str(contexts.origin.get("text", {}).get("name", ""))
-    result.with_error_term = with_error_term
-    run.fill(result)
+    (result,) = evaluate_several(
+        [sae],
+        model,
+        text,
+        site=site,
+        tokens=tokens,
+        stream=stream,
+        batch_size=batch_size,
+        context_size=context_size,
+        ablation=ablation,
+        with_error_term=with_error_term,
+        positions=positions,
+        names=None if name is None else [name],
+        progress=progress,
+    )
     return result
 
 
-def _site(sae: Dictionary, model: LanguageModel, site: Site | str | None) -> Site:
-    wanted = site or sae.metadata.site
-    if not wanted:
-        raise ValueError("site: this SAE does not say where it was trained; name the site")
-    place = model.check_site(wanted)
-    if model.width(place) != sae.cfg.d_in:
+def evaluate_several(
+    saes: Sequence[Source],
+    model: LanguageModel | None = None,
+    text: Text | None = None,
+    *,
+    site: Site | str | None = None,
+    tokens: int | str | None = None,
+    stream: DataStream | None = None,
+    batch_size: int | None = None,
+    context_size: int | None = None,
+    ablation: str | Sequence[str] = ABLATIONS,
+    with_error_term: bool = False,
+    positions: str = "trained",
+    names: Sequence[str] | None = None,
+    progress: bool = True,
+) -> list[SAEEvaluation]:
+    """`evaluate` for several SAEs of one site on the same tokens.
+
+    The figures are those of evaluating them one by one; the clean forward pass is run once for all, and so
+    are the ablations of SAEs that were trained for the same rows: n + 3 passes instead of 4 n.
+    """
+    loaded = [_loaded(sae) for sae in saes]
+    if not loaded or (names is not None and len(names) != len(loaded)):
         raise ValueError(
-            f"the SAE takes activations of width {sae.cfg.d_in}, "
-            f"{place} of {model.name} has {model.width(place)}"
+            f"saes: got {len(loaded)}, names: {names}; give one or more SAEs and a name for each"
         )
-    return place
+    ablations = (ablation,) if isinstance(ablation, str) else tuple(ablation)
+    for kind in ablations:
+        one_of("ablation", kind, ABLATIONS)
+    one_of("positions", positions, POSITIONS)
+    limit = parse_tokens(tokens)
+    named = zip(loaded, names or [sae.architecture for sae in loaded], strict=True)
+    measured = [_Measured(sae, name) for sae, name in named]
+
+    if stream is not None:
+        if model is not None or text is not None:
+            raise ValueError("give a stream, or a model and text, not both")
+        where = str(site or getattr(stream, "site", "stream"))
+        for x in _stream_rows(stream, limit, batch_size or _STREAM_ROWS, progress):
+            for one in measured:
+                one.add(x, where)
+        return [one.result(where, "stream") for one in measured]
+    if model is None or text is None:
+        raise ValueError("nothing to measure on: give a model and text, or a stream of activations")
+
+    place = _site(loaded, model, site)
+    contexts = _contexts(text, model, context_size or loaded[0].metadata.context_size or 128, limit)
+    padded_tokens = max(contexts.context_size, _LOGITS_AT_ONCE // (model.d_vocab or 1))
+    if batch_size is not None:
+        padded_tokens = batch_size * contexts.context_size
+    batches = _Batches(contexts, limit, padded_tokens)
+    run = SplicedRun(model, place)
+    rules = [
+        _RowRule.trained(sae, contexts.special_token_ids) if positions == "trained" else _RowRule()
+        for sae in loaded
+    ]
+    _run(run, batches, measured, rules, ablations, with_error_term, progress)
+    results = []
+    for one, rule in zip(measured, rules, strict=True):
+        result = one.result(str(place), positions)
+        result.model, result.text = model.name, str(contexts.origin.get("text", {}).get("name", ""))
+        result.with_error_term = with_error_term
+        run.fill(result, one, ("zero", rule), ("mean", rule))
+        results.append(result)
+    return results
+
+
+def _run(
+    run: SplicedRun,
+    batches: _Batches,
+    measured: list[_Measured],
+    rules: list[_RowRule],
+    ablations: tuple[str, ...],
+    with_error_term: bool,
+    progress: bool,
+) -> None:
+    """All forward passes: clean, spliced and zeroed batch by batch, then, the mean being known, mean-ablated."""
+    masks: list[dict[_RowRule, Bool[Tensor, "b s"]]] = []
+    total = batches.n_tokens * (1 + ("mean" in ablations))
+    bar = progress_bar(total=total, desc=f"evaluating {run.site}", unit="token", enabled=progress)
+    with torch.no_grad(), bar:
+        for batch in batches:
+            act = run.clean(batch)
+            masks.append({rule: rule.mask(batch, act) for rule in rules})
+            for one, rule in zip(measured, rules, strict=True):
+                x = act[masks[-1][rule]]
+                x_hat = one.add(x, str(run.site))
+                if with_error_term:
+                    x_hat = x_hat + (x.to(x_hat.dtype) - x_hat)
+                run.replaced(one, batch, masks[-1][rule], x_hat)
+            if "zero" in ablations:
+                for rule, mask in masks[-1].items():
+                    run.replaced(("zero", rule), batch, mask, 0.0)
+            bar.update(batch.n_tokens)
+        if "mean" in ablations:
+            means = {rule: one.reconstruction.mean for one, rule in zip(measured, rules, strict=True)}
+            for batch, by_rule in zip(batches, masks, strict=True):
+                for rule, mask in by_rule.items():
+                    run.replaced(("mean", rule), batch, mask, means[rule], kl=False)
+                bar.update(batch.n_tokens)
+
+
+def _loaded(sae: Source) -> Dictionary:
+    if isinstance(sae, str | Path):
+        from interp.sae.loading import load_sae
+
+        return load_sae(sae)
+    return sae
+
+
+def _site(saes: list[Dictionary], model: LanguageModel, site: Site | str | None) -> Site:
+    places = set()
+    for sae in saes:
+        wanted = site or sae.metadata.site
+        if not wanted:
+            raise ValueError("site: this SAE does not say where it was trained; name the site")
+        place = model.check_site(wanted)
+        if model.width(place) != sae.cfg.d_in:
+            raise ValueError(
+                f"the SAE takes activations of width {sae.cfg.d_in}, "
+                f"{place} of {model.name} has {model.width(place)}"
+            )
+        places.add(place)
+    if len(places) > 1:
+        named = ", ".join(sorted(map(str, places)))
+        raise ValueError(f"these SAEs were trained at several sites ({named}): evaluate one site at a time")
+    return places.pop()
 
 
 def _contexts(text: Any, model: LanguageModel, context_size: int, limit: int | None) -> TokenContexts:
@@ -169,38 +243,37 @@ def _contexts(text: Any, model: LanguageModel, context_size: int, limit: int | N
 class _Measured:
     """The SAE's own figures, accumulated over rows of activations."""
 
-    def __init__(self, sae: Dictionary) -> None:
-        self.sae, self.site = sae, ""
+    def __init__(self, sae: Dictionary, name: str) -> None:
+        self.sae, self.name = sae, name
         self.reconstruction = ReconstructionStats()
         self.firing = FiringStats(sae.cfg.d_sae)
         self.open_gates = 0
 
-    def add(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-        """Measure some rows and return their reconstruction."""
+    def add(self, x: Float[Tensor, "n d"], site: str) -> Float[Tensor, "n d"]:
+        """Measure some rows of `site` and return their reconstruction."""
         first = self.reconstruction.n == 0
         codes, x_hat = encode_rows(self.sae, x)
         self.reconstruction.update(x, x_hat)
         self.firing.update(len(x), codes.indices, codes.values)
         if isinstance(self.sae, GatedSAE):
             self.open_gates += count_open_gates(self.sae, x)
-        if first and self.reconstruction.fvu > 1:
+        if first and len(x) and self.reconstruction.fvu > 1:
             logger.warning(
                 "FVU is %.3g on the first %d rows of %s, worse than the mean would be. The SAE was trained "
                 "on %s: check the site, the model and the scale of the activations",
                 self.reconstruction.fvu,
                 self.reconstruction.n,
-                self.site,
+                site,
                 self.sae.metadata.site or "a site that it doesn't name",
             )
         return x_hat
 
-    def result(self, name: str | None, positions: str) -> SAEEvaluation:
+    def result(self, site: str, positions: str) -> SAEEvaluation:
         r, f = self.reconstruction, self.firing
-        architecture = self.sae.architecture
         return SAEEvaluation(
-            name=name or architecture,
-            architecture=architecture,
-            site=self.site,
+            name=self.name,
+            architecture=self.sae.architecture,
+            site=site,
             d_in=self.sae.cfg.d_in,
             d_sae=self.sae.cfg.d_sae,
             n_tokens=r.n,
@@ -236,13 +309,34 @@ def _number(value: float | None) -> float:
 
 
 @dataclass(frozen=True)
+class _RowRule:
+    """Which rows of a batch are replaced: the tokens (not padding) that an SAE was trained for, or all."""
+
+    skip_positions: tuple[int, ...] = ()
+    special_token_ids: tuple[int, ...] = ()
+    max_norm: float | None = None
+
+    @classmethod
+    def trained(cls, sae: Dictionary, special_token_ids: Sequence[int]) -> _RowRule:
+        known = sae.metadata
+        # Unless the SAE is known to have seen special tokens, it has not.
+        special = () if known.special_tokens_excluded is False else tuple(special_token_ids)
+        return cls(tuple(known.skip_positions), special, known.max_norm)
+
+    def mask(self, batch: ContextBatch, act: Float[Tensor, "b s d"]) -> Bool[Tensor, "b s"]:
+        rows = RowFilter(self.skip_positions, self.special_token_ids, self.max_norm)
+        kept, _, _ = rows.split(batch.input_ids.numpy(), batch.position_ids.numpy())
+        real = torch.from_numpy(kept) & batch.attention_mask.bool()
+        return real.to(act.device) & rows.within_norm(act.flatten(0, 1)).view(real.shape)
+
+
+@dataclass(frozen=True)
 class _Batches:
-    """Contexts in batches of similar length, each with the rows that the SAE replaces."""
+    """Contexts in batches of similar length."""
 
     contexts: TokenContexts
     limit: int | None
     padded_tokens: int
-    rows: RowFilter
 
     @property
     def n_contexts(self) -> int:
@@ -256,16 +350,14 @@ class _Batches:
     def n_tokens(self) -> int:
         return int(self.contexts.lengths[: self.n_contexts].sum())
 
-    def __iter__(self) -> Iterator[tuple[ContextBatch, Bool[Tensor, "b s"]]]:
+    def __iter__(self) -> Iterator[ContextBatch]:
         lengths = self.contexts.lengths[: self.n_contexts]
         longest_first = np.argsort(-lengths, kind="stable")
         start = 0
         while start < len(longest_first):
             count = max(1, self.padded_tokens // int(lengths[longest_first[start]]))
-            batch = self.contexts.batch(longest_first[start : start + count])
+            yield self.contexts.batch(longest_first[start : start + count])
             start += count
-            kept, _, _ = self.rows.split(batch.input_ids.numpy(), batch.position_ids.numpy())
-            yield batch, torch.from_numpy(kept) & batch.attention_mask.bool()
 
 
 def _stream_rows(stream: DataStream, limit: int | None, size: int, progress: bool) -> Iterator[Tensor]:

@@ -167,12 +167,21 @@ class SAEEvaluation:
         figure, (left, right) = new_figure(1, 2)
         edges = self.density.edges
         left.stairs(self.density.counts, edges, fill=True, color=COLOURS[0])
-        left.set(xlabel="log10 firing density", ylabel="latents", title=f"{self.n_dead:,} dead of {self.d_sae:,}")
-        bars = {"clean": self.ce_clean, "spliced": self.ce_spliced, "mean": self.ce_mean, "zero": self.ce_zero}
+        left.set(
+            xlabel="log10 firing density", ylabel="latents", title=f"{self.n_dead:,} dead of {self.d_sae:,}"
+        )
+        bars = {
+            "clean": self.ce_clean,
+            "spliced": self.ce_spliced,
+            "mean": self.ce_mean,
+            "zero": self.ce_zero,
+        }
         bars = {k: v for k, v in bars.items() if not math.isnan(v)}
         if bars:
             right.bar(list(bars), list(bars.values()), color=COLOURS[: len(bars)])
-            right.set(ylabel="cross-entropy, nats per token", title=f"loss recovered {self.loss_recovered:.4f}")
+            right.set(
+                ylabel="cross-entropy, nats per token", title=f"loss recovered {self.loss_recovered:.4f}"
+            )
         else:
             right.set_axis_off()
         return figure

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from interp.activations.packing import ContextBatch
 from interp.models.inputs import PAD_SEGMENT
@@ -99,57 +98,61 @@ class SplicedRun:
 
     def __init__(self, model: LanguageModel, site: Site) -> None:
         self.model, self.site = model, site
-        self.cross_entropy: dict[str, WeightedMean] = {"clean": WeightedMean()}
-        self.kl: dict[str, WeightedMean] = {}
-        self._batch: ContextBatch
-        self._clean: Float[Tensor, "b s v"]
+        self.cross_entropy: dict[Hashable, WeightedMean] = {"clean": WeightedMean()}
+        self.kl: dict[Hashable, WeightedMean] = {}
+        self._clean: list[Float[Tensor, "m v"]] = []
 
-    def clean(self, batch: ContextBatch, rows: Bool[Tensor, "b s"]) -> Float[Tensor, "n d"]:
-        """Run a batch as it is; the activations of the chosen rows."""
+    def clean(self, batch: ContextBatch) -> Float[Tensor, "b s d"]:
+        """Run a batch as it is, and remember its predictions; the activations at the site."""
         seen: list[Tensor] = []
 
         def record(act: Tensor, positions: Tensor) -> None:
-            seen.append(act[rows.to(act.device)].clone())
+            seen.append(act.clone())
 
-        self._batch = batch
         with self.model.edit({self.site: record}):
-            self._clean = self._logits(batch)
-        for logits, targets in self._predictions(self._clean):
-            self.cross_entropy["clean"].update(cross_entropy(logits, targets, reduction="none"))
+            logits = self._logits(batch)
+        self._clean = []
+        for log_probs, targets in _predictions(batch, logits):
+            self._clean.append(log_probs)
+            self.cross_entropy["clean"].update(_cross_entropy(log_probs, targets))
         return seen[0]
 
-    def replaced(self, name: str, rows: Bool[Tensor, "b s"], values: Tensor | float) -> None:
-        """Run the same batch with the rows replaced, and compare."""
-        with self.model.edit({self.site: replace_rows(rows, values)}):
-            logits = self._logits(self._batch)
-        entropy = self.cross_entropy.setdefault(name, WeightedMean())
-        divergence = self.kl.setdefault(name, WeightedMean())
-        pairs = zip(self._predictions(self._clean), self._predictions(logits), strict=True)
-        for (clean, targets), (other, _) in pairs:
-            entropy.update(cross_entropy(other, targets, reduction="none"))
-            divergence.update(kl_divergence(clean, other))
+    def replaced(
+        self,
+        key: Hashable,
+        batch: ContextBatch,
+        rows: Bool[Tensor, "b s"],
+        values: Tensor | float,
+        *,
+        kl: bool = True,
+    ) -> None:
+        """Run a batch with the rows replaced and add its losses under `key`.
 
-    def alone(self, name: str, batch: ContextBatch, rows: Bool[Tensor, "b s"], values: Tensor) -> None:
-        """Run a batch with the rows replaced, cross-entropy only."""
-        self._batch = batch
+        With `kl`, its predictions are compared with those of the batch that last ran clean.
+        """
         with self.model.edit({self.site: replace_rows(rows, values)}):
             logits = self._logits(batch)
-        entropy = self.cross_entropy.setdefault(name, WeightedMean())
-        for other, targets in self._predictions(logits):
-            entropy.update(cross_entropy(other, targets, reduction="none"))
+        entropy = self.cross_entropy.setdefault(key, WeightedMean())
+        for i, (log_probs, targets) in enumerate(_predictions(batch, logits)):
+            entropy.update(_cross_entropy(log_probs, targets))
+            if kl:
+                divergence = self.kl.setdefault(key, WeightedMean())
+                divergence.update(_kl_divergence(self._clean[i], log_probs))
 
-    def fill(self, result: SAEEvaluation) -> None:
-        def ce(name: str) -> float:
-            return self.cross_entropy[name].value if name in self.cross_entropy else math.nan
+    def fill(self, result: SAEEvaluation, spliced: Hashable, zero: Hashable, mean: Hashable) -> None:
+        """Write the losses under these keys into a result; NaN where there are none."""
+
+        def ce(key: Hashable) -> float:
+            return self.cross_entropy[key].value if key in self.cross_entropy else math.nan
 
         result.n_predictions = self.cross_entropy["clean"].count
-        result.ce_clean, result.ce_spliced = ce("clean"), ce("spliced")
-        result.ce_zero, result.ce_mean = ce("zero"), ce("mean")
+        result.ce_clean, result.ce_spliced = ce("clean"), ce(spliced)
+        result.ce_zero, result.ce_mean = ce(zero), ce(mean)
         result.loss_recovered = loss_recovered(result.ce_clean, result.ce_spliced, result.ce_zero)
         result.loss_recovered_mean = loss_recovered(result.ce_clean, result.ce_spliced, result.ce_mean)
-        result.kl_spliced = self.kl["spliced"].value
-        if "zero" in self.kl:
-            result.kl_zero = self.kl["zero"].value
+        result.kl_spliced = self.kl[spliced].value
+        if zero in self.kl:
+            result.kl_zero = self.kl[zero].value
             result.kl_score = kl_score(result.kl_spliced, result.kl_zero)
 
     def _logits(self, batch: ContextBatch) -> Float[Tensor, "b s v"]:
@@ -160,16 +163,20 @@ class SplicedRun:
             segment_ids=batch.segment_ids if bool((batch.segment_ids > 0).any()) else None,
         )
 
-    def _predictions(self, logits: Float[Tensor, "b s v"]) -> Iterator[tuple[Tensor, Tensor]]:
-        """(logits [m v] in float32, targets [m]) of each context: one at a time, so that no copy is large."""
-        segments = self._batch.segment_ids
-        valid = (segments[:, :-1] == segments[:, 1:]) & (segments[:, 1:] != PAD_SEGMENT)
-        for row, ids, mask in zip(logits, self._batch.input_ids, valid, strict=True):
-            here = mask.to(row.device)
-            yield row[:-1][here].float(), ids[1:][mask].to(row.device)
+
+def _predictions(batch: ContextBatch, logits: Float[Tensor, "b s v"]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Log-probabilities [m v] in float32 and targets [m], one context at a time."""
+    segments = batch.segment_ids
+    valid = (segments[:, :-1] == segments[:, 1:]) & (segments[:, 1:] != PAD_SEGMENT)
+    for row, ids, mask in zip(logits, batch.input_ids, valid, strict=True):
+        here = mask.to(row.device)
+        yield row[:-1][here].float().log_softmax(-1), ids[1:][mask].to(row.device)
 
 
-def kl_divergence(clean: Float[Tensor, "m v"], other: Float[Tensor, "m v"]) -> Float[Tensor, " m"]:
-    """KL(clean || other) of next-token distributions given as logits, in nats."""
-    p, q = clean.log_softmax(-1), other.log_softmax(-1)
-    return (p.exp() * (p - q)).sum(-1)
+def _cross_entropy(log_probs: Float[Tensor, "m v"], targets: Int[Tensor, " m"]) -> Float[Tensor, " m"]:
+    return -log_probs.gather(1, targets[:, None])[:, 0]
+
+
+def _kl_divergence(clean: Float[Tensor, "m v"], other: Float[Tensor, "m v"]) -> Float[Tensor, " m"]:
+    """KL(clean || other) in nats, of log-probabilities."""
+    return (clean.exp() * (clean - other)).sum(-1)

@@ -15,7 +15,7 @@ from interp.activations.stream import TensorStream
 from interp.core.stream import ArrayStream
 from interp.models.language_model import LanguageModel
 from interp.sae.dictionary import Dictionary
-from interp.sae.evaluate import count_open_gates, evaluate
+from interp.sae.evaluate import count_open_gates, evaluate, evaluate_several
 from interp.sae.gated import GatedSAE, GatedSAEConfig
 from interp.sae.metrics import fvu, relative_reconstruction_bias
 from interp.sae.scores import SAEEvaluation
@@ -122,6 +122,56 @@ def test_figures_do_not_depend_on_the_batches_and_equal_an_independent_count(
     assert small.n_tokens == len(x)
     assert small.fvu == pytest.approx(fvu(x, x_hat), rel=1e-5)
     assert small.gamma == pytest.approx(relative_reconstruction_bias(x, x_hat), rel=1e-5)
+
+
+def test_several_at_once_give_the_figures_of_one_by_one(lm: LanguageModel) -> None:
+    contexts = world.contexts(20)
+    saes = [world.random_sae(), world.identity_sae(), world.random_sae(24, seed=8)]
+    norms = world_rows(lm, contexts).norm(dim=1)
+    saes[2].metadata = world.metadata(skip_positions=(0, 1), max_norm=float(norms.median()))
+    calls = 0
+    forward = lm.module.forward
+
+    def counted(*args, **kwargs):
+        nonlocal calls
+        calls += 1
+        return forward(*args, **kwargs)
+
+    lm.module.forward = counted
+    try:
+        together = evaluate_several(
+            saes, lm, contexts, names=["a", "b", "c"], batch_size=1000, progress=False
+        )
+    finally:
+        del lm.module.forward
+    # Clean, three splices, and two ablations for each of two rules of which rows are replaced.
+    assert calls == 1 + 3 + 2 * 2
+    for sae, name, result in zip(saes, "abc", together, strict=True):
+        alone = run(sae, lm, text=contexts, name=name)
+        assert {k: v for k, v in result.to_dict().items() if k != "density"} == pytest.approx(
+            {k: v for k, v in alone.to_dict().items() if k != "density"}, abs=1e-6
+        )
+    assert together[2].n_tokens < 0.6 * together[0].n_tokens
+    assert together[2].ce_zero != together[0].ce_zero
+    with pytest.raises(ValueError, match="a name for each"):
+        evaluate_several(saes, lm, contexts, names=["a"])
+    saes[1].metadata = type(saes[1].metadata)(site="resid_post.2")
+    with pytest.raises(ValueError, match=r"several sites \(resid_post.1, resid_post.2\)"):
+        evaluate_several(saes, lm, contexts)
+
+
+def test_rows_above_the_norm_bound_are_left_as_they_are(lm: LanguageModel) -> None:
+    contexts = world.contexts(20)
+    x = world_rows(lm, contexts)
+    bound = float(x.norm(dim=1).quantile(0.8))
+    sae = world.zero_sae()
+    sae.metadata = world.metadata(max_norm=bound)
+    result = run(sae, lm, text=contexts)
+    assert result.n_tokens == int((x.norm(dim=1) <= bound).sum())
+    with spliced(lm, sae, world.SITE):
+        total, count = losses(lm, contexts)
+    assert result.ce_spliced == pytest.approx(total / count, abs=1e-6)
+    assert result.loss_recovered == 0
 
 
 def test_kl_equals_the_formula_on_whole_distributions(lm: LanguageModel) -> None:
