@@ -14,15 +14,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
-from interp.sae.dashboard.report import report
 
 from interp.activations.harvest import HarvestEstimate, harvest
 from interp.activations.text import load_text
 from interp.core.files import read_json, write_json
 from interp.models.loading import load_model
-from interp.sae.evaluate import evaluate
+from interp.sae.dashboard.report import report
+from interp.sae.evaluate import evaluate_several
 from interp.sae.scores import SAEEvaluation
 from interp.sae.training import train
 
@@ -68,12 +69,14 @@ class Clock:
         return ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
 
 
-def evaluated(run: Path, name: str, **arguments: object) -> SAEEvaluation:
-    """The evaluation of a run, measured once."""
-    path = run / "metrics.json"
-    if not path.exists():
-        evaluate(run, name=name, **arguments).save(path)  # type: ignore[arg-type]
-    return SAEEvaluation.load(path)
+def evaluated(runs: list[Path], **arguments: Any) -> list[SAEEvaluation]:
+    """The evaluations of some runs, measured once, on shared forward passes."""
+    paths = [run / "metrics.json" for run in runs]
+    if not all(path.exists() for path in paths):
+        scores = evaluate_several(runs, names=[run.name for run in runs], **arguments)
+        for path, score in zip(paths, scores, strict=True):
+            score.save(path)
+    return [SAEEvaluation.load(path) for path in paths]
 
 
 def table(scores: list[SAEEvaluation]) -> str:
@@ -134,8 +137,7 @@ def main() -> None:
     runs = [out / "runs" / name for name in ("gated", "l1-baseline")]
 
     with clock.stage("evaluate"):
-        arguments = {"model": model, "text": text["heldout"], "tokens": args.eval_tokens}
-        scores = [evaluated(run, run.name, **arguments) for run in runs]
+        scores = evaluated(runs, model=model, text=text["heldout"], tokens=args.eval_tokens)
 
     with clock.stage("report"):
         page = report(runs, store, model, out=out / "report", evaluation=scores, n_latents=args.latents)

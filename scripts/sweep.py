@@ -124,16 +124,20 @@ def finished(run: Path) -> bool:
     return (run / "sae" / "config.json").exists()
 
 
-def measure(run: Path, args: argparse.Namespace, model: Any, text: Any) -> dict[str, Any]:
-    """The metrics of a finished run, measured once."""
-    from interp.sae.evaluate import evaluate
+def measure(runs: list[Path], args: argparse.Namespace, model: Any, text: Any) -> list[dict[str, Any]]:
+    """The metrics of finished runs, each measured once, together on shared forward passes."""
+    from interp.sae.evaluate import evaluate_several
     from interp.sae.scores import SAEEvaluation
 
-    path = run / "metrics.json"
-    if not path.exists():
-        evaluate(run, model, text, tokens=args.tokens, name=run.name).save(path)
-    scores = SAEEvaluation.load(path).to_dict()
-    return {k: v for k, v in scores.items() if isinstance(v, int | float | str)}
+    missing = [run for run in runs if not (run / "metrics.json").exists()]
+    if missing:
+        names = [run.name for run in missing]
+        for run, scores in zip(
+            missing, evaluate_several(missing, model, text, tokens=args.tokens, names=names), strict=True
+        ):
+            scores.save(run / "metrics.json")
+    found = [SAEEvaluation.load(run / "metrics.json").to_dict() for run in runs]
+    return [{k: v for k, v in scores.items() if isinstance(v, int | float | str)} for scores in found]
 
 
 def load_inputs(args: argparse.Namespace) -> tuple[Any, Any]:
@@ -154,11 +158,10 @@ def run_locally(sweep: dict[str, Any], args: argparse.Namespace) -> Path:
     for group in by_stream(configs):
         train_missing(group, [names[id(c)] for c in group], args)
     model, text = load_inputs(args)
-    rows = []
-    for config in configs:
-        name = names[id(config)]
-        rows.append({"run": name, **config, **measure(args.out / name, args, model, text)})
-    table = pd.DataFrame(rows)
+    labels = [names[id(config)] for config in configs]
+    measured = measure([args.out / label for label in labels], args, model, text)
+    rows = zip(labels, configs, measured, strict=True)
+    table = pd.DataFrame([{"run": label, **config, **scores} for label, config, scores in rows])
     table.to_csv(args.out / "table.csv", index=False)
     plot(table, args.out / "pareto.png")
     shown = ["run", "l0", "loss_recovered", "fvu", "gamma", "alive"]
@@ -189,7 +192,7 @@ def run_agent(sweep: dict[str, Any], args: argparse.Namespace) -> None:
         with wandb.init(project=args.project) as run:
             config = dict(run.config)
             train_missing([config], [run.id], args)
-            run.log(measure(args.out / run.id, args, model, text))
+            run.log(measure([args.out / run.id], args, model, text)[0])
 
     wandb.agent(
         wandb.sweep(sweep, project=args.project), function=one, project=args.project, count=args.count
