@@ -37,7 +37,6 @@ class Family:
 
     name: str
     backbone: str
-    head: str
     norm_path: str
     norm: Norm
     taps: dict[str, Tap]
@@ -54,14 +53,13 @@ def _family(
     final_norm: str,
     norm: Norm,
     taps: dict[str, tuple[str, IO]],
-    head: str = "lm_head",
     learned_positions: bool = False,
 ) -> Family:
     root = f"{prefix}.{block}"
     located = {site: Tap(f"{root}.{path}" if path else root, io) for site, (path, io) in taps.items()}
     located["embed"] = Tap(f"{prefix}.{embed}", "out")
     located["final_norm"] = Tap(f"{prefix}.{final_norm}", "out")
-    return Family(name, prefix, head, f"{prefix}.{final_norm}", norm, located, learned_positions)
+    return Family(name, prefix, f"{prefix}.{final_norm}", norm, located, learned_positions)
 
 
 _STREAM: dict[str, tuple[str, IO]] = {"resid_pre": ("", "in"), "resid_post": ("", "out")}
@@ -95,7 +93,6 @@ _GPT_NEOX = _family(
     embed="embed_in",
     final_norm="final_layer_norm",
     norm="layer_norm",
-    head="embed_out",
     taps={
         **_STREAM,
         "attn_z": ("attention.dense", "in"),

@@ -59,8 +59,8 @@ class HuggingFaceModel(LanguageModel):
             paths = [p for p, _ in self.module.named_modules() if p]
             raise ValueError(f"{self.name} has no module {path!r}; {nearest_path(path, paths)}") from None
 
-    def _weight_at(self, path: str) -> Tensor:
-        return self._module_at(path).weight  # type: ignore[return-value]
+    def _weight_of(self, module: nn.Module) -> Tensor:
+        return module.weight  # type: ignore[return-value]
 
     def _weights_hash(self) -> str:
         return weights_hash(self.module.state_dict().items())

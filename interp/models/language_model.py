@@ -94,8 +94,8 @@ class LanguageModel(ABC):
         """The module at a path; ValueError, with the nearest paths, where there is none."""
 
     @abstractmethod
-    def _weight_at(self, path: str) -> Tensor:
-        """The weight of the norm or linear map at a path."""
+    def _weight_of(self, module: nn.Module) -> Tensor:
+        """The weight of a norm or linear map of this model."""
 
     @abstractmethod
     def _weights_hash(self) -> str:
@@ -332,7 +332,10 @@ class LanguageModel(ABC):
         if vectors.ndim != 2 or vectors.shape[1] != self.d_model:
             raise ValueError(f"vectors: expected [k {self.d_model}], got {tuple(vectors.shape)}")
         return head.logit_directions(
-            vectors, family.norm, self._weight_at(family.norm_path), self._weight_at(family.head)
+            vectors,
+            family.norm,
+            self._weight_of(self._module_at(family.norm_path)),
+            self._weight_of(self._head),
         )
 
     def fingerprint(self) -> dict[str, Any]:
@@ -413,8 +416,15 @@ class LanguageModel(ABC):
             raise RuntimeError("an edited module ran outside a forward pass of its model")
         return self._positions
 
+    @property
+    def _head(self) -> nn.Module:
+        head = self.module.get_output_embeddings()  # type: ignore[operator]
+        if head is None:
+            raise ValueError(f"{self.name} has no vocabulary projection: load a causal language model")
+        return head
+
     def _unembed(self, hidden: Float[Tensor, "n d"]) -> Float[Tensor, "n vocab"]:
-        logits = self._module_at(self._known_family.head)(hidden)
+        logits = self._head(hidden)
         cap = getattr(self._text_config, "final_logit_softcapping", None)
         return logits if cap is None else cap * torch.tanh(logits / cap)
 

@@ -102,7 +102,8 @@ def _load(
     resolved_device = resolve_device(device) if device_map is None else None
     with _explained(name):
         config = AutoConfig.from_pretrained(folder, revision=revision)
-        whole = _keep_first_layers(config, n_layers)
+    whole = _keep_first_layers(config, n_layers)
+    with _explained(name):
         module = AutoModelForCausalLM.from_pretrained(
             folder, config=config, revision=revision, dtype=resolved_dtype, device_map=device_map
         )
@@ -116,9 +117,11 @@ def _explained(name: str) -> Iterator[None]:
     """Turn what transformers says when there is nothing to load into what to do about it."""
     try:
         yield
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if Path(name).expanduser().exists():
             raise ValueError(f"source={name!r}: the folder holds no loadable model ({error})") from error
+        if isinstance(error, ValueError):
+            raise
         offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
         why = (
             "HF_HUB_OFFLINE is set"

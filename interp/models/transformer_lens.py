@@ -35,7 +35,7 @@ _HOOKS = {
 
 
 class TransformerLensModel(LanguageModel):
-    """A language model behind a `TransformerBridge`; `bridge` is the bridge itself."""
+    """A language model behind a `TransformerBridge`; `bridge` is the bridge itself (it takes token ids)."""
 
     engine = "transformer_lens"
 
@@ -95,8 +95,7 @@ class TransformerLensModel(LanguageModel):
             module = inner
         return module
 
-    def _weight_at(self, path: str) -> Tensor:
-        module = self._module_at(path)
+    def _weight_of(self, module: nn.Module) -> Tensor:
         while "_original_component" in module._modules:
             module = module._modules["_original_component"]  # type: ignore[assignment]
         return module.weight  # type: ignore[return-value]
@@ -130,14 +129,8 @@ def wrap(
     weights = weights_hash(module.state_dict().items())
     own = module if private else copy.deepcopy(module)
     own.set_attn_implementation("eager")  # type: ignore[operator]
-    # The bridge normalises the tokenizer it is given (padding side, special tokens); ours stays as it is.
-    bridge = build_bridge_from_module(
-        own,
-        type(own).__name__,
-        hf_config=own.config,
-        tokenizer=copy.deepcopy(tokenizer),
-        model_name=name,
-    )
+    # No tokenizer for the bridge: it would load another one like it from the hub, and put BOS before every text.
+    bridge = build_bridge_from_module(own, type(own).__name__, hf_config=own.config, model_name=name)
     bridge.eval()
     return TransformerLensModel(
         bridge, name=name, tokenizer=tokenizer, truncated_from=truncated_from, weights=weights

@@ -30,12 +30,14 @@ def hf(family: str) -> LanguageModel:
 
 def both(family: str) -> tuple[LanguageModel, LanguageModel]:
     if family not in PAIRS:
-        PAIRS[family] = tuple(load_model(MODELS[family], engine=e) for e in ("huggingface", "transformer_lens"))  # type: ignore[assignment]
+        PAIRS[family] = tuple(
+            load_model(MODELS[family], engine=e) for e in ("huggingface", "transformer_lens")
+        )  # type: ignore[assignment]
     return PAIRS[family]
 
 
 def relative(a: Tensor, b: Tensor) -> float:
-    return float((a - b).abs().max() / b.abs().max())
+    return float((a - b).detach().abs().max() / b.detach().abs().max())
 
 
 def test_sum_rule_and_chaining(hf: LanguageModel) -> None:
@@ -137,10 +139,10 @@ def test_engines_agree(family: str) -> None:
 
 
 def test_engines_agree_under_edits_everywhere(family: str) -> None:
-    """Zeroing each site in turn has the same effect on the logits, and an effect at all."""
+    """Zeroing each site (of one layer) has the same effect on the logits, and an effect at all."""
     plain, bridged = both(family)
     clean = plain.logits(IDS)
-    for site in plain.sites():
+    for site in (s for s in plain.sites() if s.layer in (None, 1)):
         results = []
         for model in (plain, bridged):
             with model.edit({site: lambda act, positions: torch.zeros_like(act)}):
@@ -204,7 +206,9 @@ def test_a_multimodal_wrapper_is_read_through_its_text_model() -> None:
     whole = acts["resid_pre.2"] + acts["attn_out.2"] + acts["mlp_out.2"]
     assert relative(whole, acts["resid_post.2"]) < 1e-6
     with torch.no_grad():
-        torch.testing.assert_close(model.loss(IDS).values.sum(), _summed_loss(model, IDS), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            model.loss(IDS).values.sum(), _summed_loss(model, IDS), rtol=1e-5, atol=1e-5
+        )
 
 
 def _summed_loss(model: LanguageModel, ids: Tensor) -> Tensor:

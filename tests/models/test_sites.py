@@ -50,7 +50,7 @@ def test_unknown_name_lists_all_and_the_nearest(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["resid_post", "embed.3", "model.layers.3:up", ":in", "", "Resid Post.3"])
 def test_malformed(text: str) -> None:
-    with pytest.raises(ValueError, match="site|path"):
+    with pytest.raises(ValueError, match=r"site|path"):
         Site.parse(text)
 
 
