@@ -27,7 +27,7 @@ def initial_b_dec(sample: Float[Tensor, "n d"], how: str) -> Float[Tensor, " d"]
     if how == "zero":
         return torch.zeros_like(sample[0])
     if how == "mean":
-        return sample.double().mean(0).to(sample.dtype)
+        return sample.mean(0, dtype=torch.float64).to(sample.dtype)
     return geometric_median(sample)
 
 

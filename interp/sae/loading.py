@@ -63,8 +63,8 @@ def load_sae(
 def _from_checkpoint(folder: Path, device: torch.device | str) -> Dictionary:
     """The dictionary of an unfinished training, with its activation scale folded in."""
     checkpoint = load_checkpoint(folder)
-    configs = dict(checkpoint.meta["config"]["task"])
-    run = from_dict(RunConfig, configs.pop("run"))
+    task = checkpoint.meta["config"]["task"]
+    run, configs = from_dict(RunConfig, task["run"]), task["dictionaries"]
     if len(configs) != 1:
         raise ValueError(
             f"{folder} is a checkpoint of several dictionaries ({', '.join(configs)}): finish the run, each "

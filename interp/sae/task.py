@@ -78,11 +78,11 @@ class SAETask:
         run = {
             key: value for key, value in to_dict(self.run).items() if key not in ("backend", "check_every")
         }
-        return {"run": run, **{name: to_dict(one.config) for name, one in self.trained.items()}}
+        return {"run": run, "dictionaries": {name: to_dict(one.config) for name, one in self.trained.items()}}
 
     def update(self, batch: Any, ctx: StepContext) -> dict[str, float | Tensor]:
         """One step of every dictionary."""
-        x = getattr(batch, "values", batch)
+        x = batch if isinstance(batch, Tensor) else batch.values
         if ctx.step % self.run.check_every == 0:
             self._check(x, ctx.step)
         if self.scale is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -484,7 +485,7 @@ def test_r_mag_is_guarded():
 
 
 def test_many_processes_are_refused(monkeypatch):
-    monkeypatch.setattr("interp.core.runtime.Runtime.world_size", property(lambda self: 2))
+    monkeypatch.setattr("interp.sae.training.Runtime", lambda *_: SimpleNamespace(world_size=2))
     with pytest.raises(ValueError, match="one process"):
         train(X, **SMALL)
 
@@ -501,3 +502,16 @@ def test_build_follows_the_configuration():
     )
     assert (gated.cfg.tied, gated.cfg.use_r_mag, gated.cfg.apply_b_dec_to_input) == (False, False, False)
     assert gated.r_mag is None
+
+
+def test_a_stream_of_ones_own():
+    """Whatever serves [n d] and knows d and sample() will do; a name such as "run" is as good as any."""
+
+    class Plain(ArrayStream):
+        d = D
+
+        def sample(self, n, seed=0):
+            return X[:n]
+
+    (result,) = train(Plain(X), {"run": {}}, **{**SMALL, "steps": 5})
+    assert (result.name, result.sae.cfg.d_in) == ("run", D)
