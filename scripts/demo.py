@@ -43,9 +43,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--d-sae", type=int, default=4608, help="latents of the Gated SAE; the baseline has 1.5 times as many"
     )
-    p.add_argument("--l1-coefficient", type=float, default=2.7, help="sparsity weight of the Gated SAE")
-    p.add_argument("--baseline-l1", type=float, default=1.6, help="sparsity weight of the L1 baseline")
-    p.add_argument("--steps", type=int, default=1600, help="optimiser steps of 1,024 tokens")
+    p.add_argument("--l1-coefficient", type=float, default=3.0, help="sparsity weight of the Gated SAE")
+    p.add_argument("--baseline-l1", type=float, default=1.8, help="sparsity weight of the L1 baseline")
+    p.add_argument("--steps", type=int, default=1800, help="optimiser steps of 1,024 tokens")
     p.add_argument("--latents", type=int, default=200, help="latents with a page in the report")
     p.add_argument("--seed", type=int, default=0)
     return p
