@@ -121,7 +121,15 @@ def test_wandb_agent_trains_what_the_server_hands_out(
 
     class Run:
         id = "abc123"
-        config = {"architecture": "gated", "l1_coefficient": 0.1, "d_sae": 32, "steps": 6, "batch_size": 128}
+
+        def __init__(self) -> None:
+            self.config = {
+                "architecture": "gated",
+                "l1_coefficient": 0.1,
+                "d_sae": 32,
+                "steps": 6,
+                "batch_size": 128,
+            }
 
         def __enter__(self) -> Run:
             return self
