@@ -17,20 +17,23 @@ def rows_of(batch: Any) -> int:
     """The number of samples in a batch."""
     if isinstance(batch, Tensor):
         return batch.shape[0]
-    if isinstance(batch, Mapping):
-        return len(next(iter(batch.values())))
-    return len(batch[0]) if isinstance(batch, tuple) else len(batch)
+    if isinstance(batch, tuple):
+        return batch[0].shape[0]
+    return len(next(iter(batch.values()))) if isinstance(batch, Mapping) else len(batch)
 
 
 def move(batch: Any, device: torch.device, *, double: bool = False) -> Any:
     """The batch on `device`; `double` makes its floating-point tensors float64."""
     if isinstance(batch, Tensor):
-        dtype = torch.float64 if double and batch.is_floating_point() else batch.dtype
-        return batch.to(device, dtype, non_blocking=device.type == "cuda" and batch.is_pinned())
+        if device.type == "cuda":
+            batch = batch.to(device, non_blocking=batch.is_pinned())
+        else:
+            batch = batch.to(device)
+        return batch.double() if double and batch.is_floating_point() else batch
+    if isinstance(batch, tuple):
+        return tuple([move(part, device, double=double) for part in batch])
     if isinstance(batch, Mapping):
         return {name: move(part, device, double=double) for name, part in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(move(part, device, double=double) for part in batch)
     return batch.to(device)
 
 

@@ -15,6 +15,7 @@ from interp.core.checkpoint import (
     Checkpoint,
     latest_checkpoint,
     load_checkpoint,
+    load_latest,
     remove_after,
     save_checkpoint,
 )
@@ -65,26 +66,34 @@ def save(trainer: Trainer, task: Any, stream: DataStream) -> None:
 
 
 def find(trainer: Trainer, resume: str | os.PathLike[str] | None) -> Checkpoint | None:
-    """The checkpoint that `resume` means; those past it in the run's folder are removed, for the run replaces them."""
-    out_dir = trainer.config.out_dir
+    """The checkpoint that `resume` means. Where it means none, those in the run's folder are removed."""
     checkpoint = None
     if resume == "auto":
-        newest = latest_checkpoint(out_dir) if out_dir is not None else None
-        checkpoint = load_checkpoint(newest) if newest is not None else None
+        out_dir = trainer.config.out_dir
+        checkpoint = load_latest(out_dir) if out_dir is not None else None
     elif resume is not None:
         path = Path(resume)
         inside = None if (path / META).exists() else latest_checkpoint(path)
         checkpoint = load_checkpoint(inside or path)
     trainer.runtime.barrier()
-    if out_dir is not None and trainer.runtime.rank == 0:
-        removed = remove_after(out_dir, checkpoint.step if checkpoint is not None else -1)
-        if removed:
-            logger.warning("removed the checkpoints that this run replaces: %s", ", ".join(map(str, removed)))
+    if checkpoint is None:
+        _remove_replaced(trainer, after=-1)
     return checkpoint
 
 
+def _remove_replaced(trainer: Trainer, after: int) -> None:
+    """Remove the checkpoints of the run's folder past a step, for this run writes its own."""
+    if trainer.config.out_dir is not None and trainer.runtime.rank == 0:
+        removed = remove_after(trainer.config.out_dir, after)
+        if removed:
+            logger.warning("removed the checkpoints that this run replaces: %s", ", ".join(map(str, removed)))
+
+
 def restore(trainer: Trainer, task: Any, stream: DataStream, checkpoint: Checkpoint) -> None:
-    """Put everything back but the global generators (`restore_generators`, just before the first batch)."""
+    """Put everything back but the global generators (`restore_generators`, just before the first batch).
+
+    Later checkpoints in the run's folder go when all of it fitted, not before.
+    """
     _compare(_fixed_config(trainer, task), checkpoint)
     for name, module in trainer.modules.items():
         prefix = f"{name}."
@@ -109,6 +118,7 @@ def restore(trainer: Trainer, task: Any, stream: DataStream, checkpoint: Checkpo
     trainer.skipped_steps, trainer.stop_reason = state["skipped_steps"], state["stop_reason"]
     if trainer.tracker.folder is not None:
         trainer.history = History.read(trainer.tracker.folder, until=trainer.step)
+    _remove_replaced(trainer, after=checkpoint.step)
     if checkpoint.meta["max_steps"] != trainer.max_steps:
         logger.warning(
             "max_steps was %s and is now %s: what is scheduled over the whole run changes from here on",

@@ -23,6 +23,7 @@ class Runtime:
 
     def __init__(self, device: str | torch.device = "auto", precision: str = "32") -> None:
         distributed.init_from_env()
+        self.rank, self.world_size = distributed.rank(), distributed.world_size()
         self.device = resolve_device(device)
         self._set_precision(precision)
 
@@ -44,14 +45,6 @@ class Runtime:
         Raises ImportError naming the extra when Fabric is not installed, ValueError for a strategy other than DDP.
         """
         return FabricRuntime(fabric, precision=precision, **arguments)
-
-    @property
-    def rank(self) -> int:
-        return distributed.rank()
-
-    @property
-    def world_size(self) -> int:
-        return distributed.world_size()
 
     def setup(self, module: nn.Module) -> nn.Module:
         """The module to call in the forward pass."""
@@ -103,16 +96,9 @@ class FabricRuntime(Runtime):
                 "use strategy='ddp'"
             )
         fabric.launch()
+        self.rank, self.world_size = fabric.global_rank, fabric.world_size
         self.device = fabric.device
         self._set_precision(precision)
-
-    @property
-    def rank(self) -> int:
-        return self._fabric.global_rank
-
-    @property
-    def world_size(self) -> int:
-        return self._fabric.world_size
 
     def setup(self, module: nn.Module) -> nn.Module:
         return self._fabric.setup_module(super().setup(module))

@@ -55,8 +55,12 @@ class ArrayStream:
             parts = {"tensors": self.tensors}
         elif isinstance(self.tensors, Mapping):
             parts = dict(self.tensors)
-        else:
+        elif isinstance(self.tensors, tuple):
             parts = {str(i): part for i, part in enumerate(self.tensors)}
+        else:
+            raise TypeError(
+                f"tensors is a {type(self.tensors).__name__}; give a tensor, a tuple or a mapping of them"
+            )
         if not parts:
             raise ValueError("tensors is empty; a stream needs at least one tensor")
         lengths = {name: len(part) for name, part in parts.items()}
@@ -100,9 +104,9 @@ class ArrayStream:
         mine = rows[rank::world]
         if isinstance(self.tensors, Tensor):
             return self.tensors[mine]
-        if isinstance(self.tensors, Mapping):
-            return {name: part[mine] for name, part in self.tensors.items()}
-        return tuple(part[mine] for part in self.tensors)
+        if isinstance(self.tensors, tuple):
+            return tuple([part[mine] for part in self.tensors])
+        return {name: part[mine] for name, part in self.tensors.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import random
 
@@ -12,6 +13,7 @@ import torch
 from interp.core.device import (
     RngBundle,
     autocast,
+    cpu_has_bf16,
     derive_seed,
     deterministic_algorithms,
     dtype_name,
@@ -149,6 +151,15 @@ def test_autocast_computes_in_bf16_and_leaves_32_and_64_alone():
         autocast(torch.device("cpu"), "fp16")
     with pytest.raises(ValueError, match="precision = '16' is not known"):
         autocast(torch.device("cpu"), "16")
+
+
+@pytest.mark.parametrize(
+    ("flags", "has"),
+    [("avx2 avx512_bf16", True), ("fphp bf16 i8mm", True), ("amx_bf16", True), ("avx512f", False)],
+)
+def test_native_bf16_is_read_from_the_processors_flags(monkeypatch, flags, has):
+    monkeypatch.setattr("builtins.open", lambda path: io.StringIO(f"flags : fpu {flags}\n"))
+    assert cpu_has_bf16.__wrapped__() is has
 
 
 def test_deterministic_algorithms_are_put_back_after_an_error():

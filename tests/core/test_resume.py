@@ -310,4 +310,4 @@ def test_killed_at_random_moments_the_finished_weights_are_the_same_bytes(tmp_pa
         kills += process.exitcode == -signal.SIGKILL
     assert kills >= 3
     assert_same_run(killed, straight)
-    assert [p.name for p in killed.glob("*.tmp-*")] == []
+    assert [p.name for p in killed.glob("step_*.tmp-*")] == []

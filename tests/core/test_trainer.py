@@ -137,6 +137,44 @@ def test_bf16_computes_in_bfloat16_and_keeps_float32_state():
     assert {state["exp_avg"].dtype, state["exp_avg_sq"].dtype} == {torch.float32}
 
 
+def scaled(init_scale: float) -> Runtime:
+    """The CPU with the loss scaling that fp16 has on a GPU."""
+    runtime = Runtime("cpu")
+    runtime.scaler = torch.amp.GradScaler("cpu", init_scale=init_scale)
+    return runtime
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"accumulate": 3}, {"grad_clip": 0.5}, {"accumulate": 3, "grad_clip": 0.5}]
+)
+def test_loss_scaling_changes_no_bit(changes):
+    weights = []
+    for runtime in (CPU, scaled(2.0**10)):
+        task = Linear()
+        Trainer(quiet(batch_size=20, **changes), runtime).fit(task, ArrayStream(regression()))
+        weights.append(task.model.weight)
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("grad_clip", [None, 1.0])
+def test_a_step_whose_scaled_gradient_overflows_is_left_out_and_counted(grad_clip):
+    kept = []
+
+    class Overflowing(Linear):
+        def loss(self, batch, ctx):
+            kept.append(self.model.weight.detach().clone())
+            output = super().loss(batch, ctx)
+            factor = 1e300 if ctx.step == 3 else 1.0
+            return LossOutput(output.sum * factor, output.count)
+
+    runtime = scaled(2.0**40)
+    history = Trainer(quiet(grad_clip=grad_clip), runtime).fit(Overflowing(), ArrayStream(regression()))
+    assert torch.equal(kept[4], kept[3])
+    assert not torch.equal(kept[5], kept[4])
+    assert history.column("skipped_steps")[1] == [0] * 3 + [1] * 7
+    assert runtime.scaler.get_scale() == 2.0**39
+
+
 def test_precision_64_makes_modules_and_batches_float64():
     task = Linear(dtype=torch.float32)
     fit(task, float_stream(), max_steps=300, batch_size=60, precision="64")
@@ -222,6 +260,26 @@ def test_deterministic_is_in_force_during_the_run_only():
     fit(Looking(), ArrayStream(regression()), max_steps=1, deterministic=True)
     assert seen == [True]
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_the_bar_shows_steps_and_loss(capsys):
+    fit(Linear(), ArrayStream(regression()), progress=True, max_steps=4)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("train: 100%")
+    assert "4/4" in last
+    assert "loss=" in last
+    fit(Linear(), ArrayStream(regression()), max_steps=4)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_clock_counts_steps_and_samples():
+    history = fit(Linear(), ArrayStream(regression(30)), batch_size=10, log_every=3, max_steps=9).history
+    assert history.column("samples")[1] == [30, 60, 90]
+    seconds = history.column("seconds")[1]
+    rates = history.column("samples_per_second")[1]
+    assert 0 < seconds[0] < seconds[1] < seconds[2]
+    for rate, before, after in zip(rates[1:], seconds, seconds[1:], strict=False):
+        assert rate == pytest.approx(30 / (after - before))
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_does_not():
