@@ -341,6 +341,7 @@ class Trainer:
 
     def _measure(self, taken: Any) -> dict[str, float]:
         """The step's numbers, as Python floats; all ranks must call it."""
+        numbers: dict[str, Any]
         if self.optimizer is None:
             # words are allowed beside numbers, such as the name of the route that a step took
             numbers = {k: value if isinstance(value, str) else number(value) for k, value in taken.items()}
