@@ -15,13 +15,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.activations.harvest import parse_tokens
-from interp.activations.store_stream import RowFilter
 from interp.activations.text import ContextBatch, Documents, TokenContexts, load_text, pack
 from interp.core.messages import one_of
 from interp.core.progress import progress as progress_bar
 from interp.models.sites import Site
 from interp.sae.gated import GatedSAE
 from interp.sae.metrics import FiringStats, ReconstructionStats, density_histogram
+from interp.sae.rows import TrainedRows
 from interp.sae.scores import SAEEvaluation
 from interp.sae.splice import SplicedRun, encode_rows
 
@@ -157,7 +157,7 @@ def evaluate_several(
     batches = _Batches(contexts, limit, padded_tokens)
     run = SplicedRun(model, place)
     rules = [
-        _RowRule.trained(sae, contexts.special_token_ids) if positions == "trained" else _RowRule()
+        TrainedRows.of(sae, contexts.special_token_ids) if positions == "trained" else TrainedRows()
         for sae in loaded
     ]
     _run(run, batches, measured, rules, ablations, with_error_term, progress)
@@ -175,13 +175,13 @@ def _run(
     run: SplicedRun,
     batches: _Batches,
     measured: list[_Measured],
-    rules: list[_RowRule],
+    rules: list[TrainedRows],
     ablations: tuple[str, ...],
     with_error_term: bool,
     progress: bool,
 ) -> None:
     """All forward passes: clean, spliced and zeroed batch by batch, then, the mean being known, mean-ablated."""
-    masks: list[dict[_RowRule, Bool[Tensor, "b s"]]] = []
+    masks: list[dict[TrainedRows, Bool[Tensor, "b s"]]] = []
     total = batches.n_tokens * (1 + ("mean" in ablations))
     bar = progress_bar(total=total, desc=f"evaluating {run.site}", unit="token", enabled=progress)
     with torch.no_grad(), bar:
@@ -306,28 +306,6 @@ def count_open_gates(sae: GatedSAE, x: Float[Tensor, "n d"]) -> int:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-@dataclass(frozen=True)
-class _RowRule:
-    """Which rows of a batch are replaced: the tokens (not padding) that an SAE was trained for, or all."""
-
-    skip_positions: tuple[int, ...] = ()
-    special_token_ids: tuple[int, ...] = ()
-    max_norm: float | None = None
-
-    @classmethod
-    def trained(cls, sae: Dictionary, special_token_ids: Sequence[int]) -> _RowRule:
-        known = sae.metadata
-        # Unless the SAE is known to have seen special tokens, it has not.
-        special = () if known.special_tokens_excluded is False else tuple(special_token_ids)
-        return cls(tuple(known.skip_positions), special, known.max_norm)
-
-    def mask(self, batch: ContextBatch, act: Float[Tensor, "b s d"]) -> Bool[Tensor, "b s"]:
-        rows = RowFilter(self.skip_positions, self.special_token_ids, self.max_norm)
-        kept, _, _ = rows.split(batch.input_ids.numpy(), batch.position_ids.numpy())
-        real = torch.from_numpy(kept) & batch.attention_mask.bool()
-        return real.to(act.device) & rows.within_norm(act.flatten(0, 1)).view(real.shape)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def spliced(
     site: Site | str,
     *,
     with_error_term: bool = False,
-    skip_positions: tuple[int, ...] = (0,),
+    skip_positions: tuple[int, ...] | None = None,
     edit_codes: Callable[[SparseCodes], SparseCodes | Tensor] | None = None,
 ) -> Iterator[None]:
     """Run the model with an SAE's reconstruction in place of the activations at `site`.
@@ -65,18 +65,19 @@ def spliced(
     Args:
         with_error_term: add the error x - x_hat of the unedited codes, so that the model changes only by
             what `edit_codes` does (and not at all without it).
-        skip_positions: positions in the segment that keep their activations: the SAE wasn't trained there.
-            Neither was it on rows of a norm above its `metadata.max_norm`, which keep theirs, too.
+        skip_positions: positions in the segment that keep their activations; None: those on which the SAE
+            wasn't trained. Rows of a norm above its `metadata.max_norm` keep theirs, too.
         edit_codes: changes the codes before decoding, to ablate or steer latents.
 
     Example:
         with spliced(model, sae, "resid_post.15"):
             logits = model.logits(tokens)
     """
+    kept = sae.metadata.skip_positions if skip_positions is None else skip_positions
 
     def edit(act: Float[Tensor, "b s d"], positions: Int[Tensor, "b s"]) -> Float[Tensor, "b s d"]:
         rows = torch.ones_like(positions, dtype=torch.bool)
-        for position in skip_positions:
+        for position in kept:
             rows &= positions != position
         if sae.metadata.max_norm is not None:
             rows &= torch.linalg.vector_norm(act.float(), dim=-1) <= sae.metadata.max_norm

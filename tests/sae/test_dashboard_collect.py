@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from interp.activations.store import ActivationStore
-from interp.sae.dashboard.collect import FeatureSettings, collect_features
+from interp.sae.dashboard.collect import FeatureSettings, collect_features, firing_density
 from interp.sae.dashboard.features import FeatureTable
 from interp.sae.dashboard.ranking import NEAR, RAREST, Description, choose
 from interp.sae.dashboard.tokens import Vocabulary
+from interp.sae.metrics import density_histogram
 from tests.sae import tiny_world as world
 
 SETTINGS = FeatureSettings(
@@ -250,6 +251,39 @@ def test_latents_asked_for_by_number_are_shown_in_that_order(store: ActivationSt
     assert table.vocabulary.string(17) == "#17"
     with pytest.raises(KeyError, match=r"latents=\[3\]"):
         table[3]
+
+
+def test_firing_densities_are_those_of_the_table(table: FeatureTable, store: ActivationStore) -> None:
+    histogram = firing_density(world.random_sae(), store, max_rows=10**9, progress=False)
+    assert histogram == density_histogram(torch.from_numpy(table.hits), table.n_tokens)
+    assert histogram.n_dead == 2
+
+
+def test_rows_the_sae_was_not_trained_for_are_shown_but_not_encoded(store: ActivationStore) -> None:
+    sae = world.random_sae()
+    x = store.read(world.SITE, slice(None), torch.float32)
+    positions, tokens = store.columns().positions, store.columns().token_ids
+    bound = float(x[positions > 1].norm(dim=1).median())
+    sae.metadata = world.metadata(skip_positions=(0, 1), max_norm=bound)
+    trained = (positions > 1) & (x.norm(dim=1) <= bound)
+    table = collect_features(sae, store, settings=SETTINGS, progress=False)
+    assert table.n_tokens == int(trained.sum())
+    codes = sae.encode(x).detach()
+    np.testing.assert_array_equal(table.hits, (codes[trained] > 0).sum(0).numpy())
+    rows = {
+        (int(c), int(p)): i
+        for i, (c, p) in enumerate(zip(store.columns().context_ids, positions, strict=True))
+    }
+    shown_but_silent = 0
+    for feature in table.features:
+        for example in (e for g in feature.groups for e in g.examples):
+            for j, (token, value) in enumerate(zip(example.token_ids, example.values, strict=True)):
+                row = rows[example.context, example.position - example.peak + j]
+                assert token == int(tokens[row])
+                fires = float(codes[row, feature.index])
+                assert value == pytest.approx(fires if trained[row] else 0.0, rel=1e-4)
+                shown_but_silent += fires > 0 and not trained[row]
+    assert shown_but_silent > 0
 
 
 def test_misfits_are_named(store: ActivationStore) -> None:

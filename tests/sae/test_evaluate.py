@@ -105,7 +105,7 @@ def test_with_the_error_term_the_loss_is_the_clean_one(lm: LanguageModel) -> Non
 def test_figures_do_not_depend_on_the_batches_and_equal_an_independent_count(
     lm: LanguageModel, mode: str
 ) -> None:
-    contexts = world.contexts(mode=mode)
+    contexts = world.contexts(20, mode=mode)
     sae = world.random_sae()
     small, large = run(sae, lm, text=contexts, batch_size=1), run(sae, lm, text=contexts, batch_size=50)
     for name in ("ce_clean", "ce_spliced", "ce_zero", "ce_mean", "kl_spliced", "kl_zero"):

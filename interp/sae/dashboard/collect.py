@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,19 +12,22 @@ import torch
 
 from interp.activations.store import ActivationStore
 from interp.activations.store_stream import RowFilter
+from interp.core.config import to_dict
 from interp.core.progress import progress as progress_bar
 from interp.models.sites import Site
 from interp.sae.dashboard.accumulators import Histograms, TopPerLatent, strongest_per_context
-from interp.sae.dashboard.contexts import blocks, windows
+from interp.sae.dashboard.contexts import Block, blocks, windows
 from interp.sae.dashboard.directions import logit_effects, nearest_directions
 from interp.sae.dashboard.examples import CodeLookup, companions, examples_at
 from interp.sae.dashboard.features import ExampleGroup, Feature, FeatureTable
 from interp.sae.dashboard.ranking import NEAR, BaseRates, Description, choose, describe
 from interp.sae.dashboard.tokens import Vocabulary
-from interp.sae.metrics import FiringStats
+from interp.sae.metrics import DensityHistogram, FiringStats, density_histogram
+from interp.sae.rows import TrainedRows
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
+    from interp.sae.codes import SparseCodes
     from interp.sae.dictionary import Dictionary
 
 logger = logging.getLogger(__name__)
@@ -77,15 +80,14 @@ def collect_features(
     max_rows: int | None = None,
     top_k: int | None = None,
     settings: FeatureSettings | None = None,
-    skip_positions: Sequence[int] = (0,),
-    special_token_ids: Sequence[int] | None = None,
-    max_norm: float | None = None,
     batch_rows: int = 4096,
     progress: bool = True,
 ) -> FeatureTable:
     """Statistics of every latent over a store, and examples for those that are easiest to read.
 
-    Nothing of size n x F is ever made: memory is O(F * (top_k + sample_size)) whatever the number of tokens.
+    Rows that the SAE was not trained for (by its metadata: position 0, special tokens, sinks of a large norm)
+    are shown, but not encoded.  Nothing of size n x F is ever made: memory is O(F * (top_k + sample_size))
+    whatever the number of tokens.
 
     Args:
         sae: a dictionary for the store's site.
@@ -98,36 +100,27 @@ def collect_features(
         max_rows: visit about so many rows, in contexts evenly spaced over the store; None: all.
         top_k: shorthand for `FeatureSettings(top_k=...)`.
         settings: how examples are chosen.
-        skip_positions, special_token_ids, max_norm: rows the SAE was not trained for (by position, token, or
-            a norm above the bound): shown, but not encoded.  Special tokens default to the store's.
 
     Raises:
         ValueError: the SAE does not fit the store, or a latent doesn't exist.
     """
-    site = store.site_name(site)
+    site = own_site(sae, store, site)
     d_sae, d_in = sae.cfg.d_sae, sae.cfg.d_in
-    if store.width(site) != d_in:
-        raise ValueError(f"the SAE takes activations of width {d_in}, {site} has {store.width(site)}")
     if latents is not None and (wrong := [i for i in latents if not 0 <= i < d_sae]):
         raise ValueError(f"latents: {wrong} are not among 0..{d_sae - 1}")
     settings = settings or FeatureSettings()
     if top_k is not None:
         settings = replace(settings, top_k=top_k)
-    special = store.special_token_ids if special_token_ids is None else special_token_ids
-    trained = RowFilter(skip_positions, special, max_norm)
+    trained = TrainedRows.of(sae, store.special_token_ids)
     vocabulary = Vocabulary.of(model)
 
     seen = _Pass(d_sae, settings)
     total = store.n_tokens if max_rows is None else min(max_rows, store.n_tokens)
     with progress_bar(total=total, desc="collecting latents", unit="token", enabled=progress) as bar:
         for block in blocks(store, max_rows=max_rows, block_rows=batch_rows):
-            good, _, _ = trained.split(block.token_ids, block.positions)
-            x = block.read(store, site, good)
-            inside = trained.within_norm(x)
-            good[good.copy()] = inside.numpy()
-            x = x[inside].to(sae.W_dec.device, sae.W_dec.dtype)
+            good, codes = _encode(sae, store, site, block, trained.filter())
             seen.rates.update(vocabulary.word_ids(block.token_ids), block.context_ids, good)
-            seen.add(sae, x, block.rows[good], block.context_ids[good])
+            seen.add(codes, block.rows[good], block.context_ids[good])
             seen.n_contexts += len(np.unique(block.context_ids))
             bar.update(len(block.rows))
 
@@ -137,7 +130,7 @@ def collect_features(
         score[i] = description.score
     shown = choose(descriptions, n_latents) if latents is None else list(latents)
     features = [seen.feature(i, descriptions.get(i)) for i in shown]
-    _add_examples(features, seen, settings, sae, store, site, trained)
+    _add_examples(features, seen, settings, sae, store, site, trained.filter())
     for feature, nearest in zip(features, nearest_directions(sae.W_dec, shown), strict=True):
         feature.neighbours = nearest
     if model is not None and model.d_model == d_in:
@@ -155,7 +148,7 @@ def collect_features(
         score=score,
         features=features,
         vocabulary=vocabulary,
-        settings={**asdict(settings), "skip_positions": list(skip_positions)},
+        settings={**to_dict(settings), **to_dict(trained)},
     )
 
 
@@ -170,6 +163,48 @@ def _add_logits(features: list[Feature], sae: Dictionary, model: LanguageModel) 
         feature.logits = effect
 
 
+def firing_density(
+    sae: Dictionary, store: ActivationStore, *, max_rows: int = 100_000, progress: bool = True
+) -> DensityHistogram:
+    """How often the latents fire on rows of a store: what `collect_features` finds, without the examples."""
+    site = own_site(sae, store)
+    rows = TrainedRows.of(sae, store.special_token_ids).filter()
+    firing = FiringStats(sae.cfg.d_sae)
+    total = min(max_rows, store.n_tokens)
+    with progress_bar(total=total, desc="firing densities", unit="token", enabled=progress) as bar:
+        for block in blocks(store, max_rows=max_rows, block_rows=4096):
+            _, codes = _encode(sae, store, site, block, rows)
+            firing.update(codes.shape[0], codes.indices, codes.values)
+            bar.update(len(block.rows))
+    return density_histogram(firing.hits, firing.n)
+
+
+def own_site(sae: Dictionary, store: ActivationStore, site: str | Site | None = None) -> str:
+    """The store's site for an SAE: the one named, else where it was trained, else the store's only one.
+
+    Raises:
+        ValueError: there is no such site, or the SAE's width is not the site's.
+    """
+    if site is None and sae.metadata.site in store.sites:
+        site = sae.metadata.site
+    name = store.site_name(site)
+    if store.width(name) != sae.cfg.d_in:
+        raise ValueError(f"the SAE takes activations of width {sae.cfg.d_in}, {name} has {store.width(name)}")
+    return name
+
+
+def _encode(
+    sae: Dictionary, store: ActivationStore, site: str, block: Block, rows: RowFilter
+) -> tuple[np.ndarray, SparseCodes]:
+    """Which rows of a block the SAE was trained for, and their codes."""
+    good, _, _ = rows.split(block.token_ids, block.positions)
+    x = block.read(store, site, good)
+    inside = rows.within_norm(x)
+    good[good.copy()] = inside.numpy()
+    with torch.no_grad():
+        return good, sae.encode_sparse(x[inside].to(sae.W_dec.device, sae.W_dec.dtype))
+
+
 class _Pass:
     """What the pass over the store keeps of each latent."""
 
@@ -182,12 +217,10 @@ class _Pass:
         self.n_contexts = 0
         self._rng = np.random.default_rng(settings.seed)
 
-    def add(self, sae: Dictionary, x: torch.Tensor, rows: np.ndarray, contexts: np.ndarray) -> None:
-        """Encode whole contexts; `rows` and `contexts` say where each row of x [n d] comes from."""
-        with torch.no_grad():
-            codes = sae.encode_sparse(x)
-        self.firing.update(len(x), codes.indices, codes.values)
-        place = np.repeat(np.arange(len(x)), np.diff(codes.indptr.cpu().numpy()))
+    def add(self, codes: SparseCodes, rows: np.ndarray, contexts: np.ndarray) -> None:
+        """Add whole contexts; `rows` and `contexts` say where each of the codes' n tokens comes from."""
+        self.firing.update(codes.shape[0], codes.indices, codes.values)
+        place = np.repeat(np.arange(codes.shape[0]), np.diff(codes.indptr.cpu().numpy()))
         values = codes.values.float().cpu().numpy()
         fired = values > 0
         latents, values, place = codes.indices.cpu().numpy()[fired], values[fired], place[fired]

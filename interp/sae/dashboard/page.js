@@ -8,8 +8,9 @@ const SIGNS = { " ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥" };
 function write(node, string) {
   for (const part of string.split(/([ \n\r\t]+)/)) {
     if (part === "") continue;
+    if (node.hasChildNodes() && SIGNS[part[0]] !== undefined) node.append(el("wbr"));
     if (SIGNS[part[0]] === undefined) node.append(part);
-    else node.append(el("wbr"), el("i", { class: part.length > 2 ? "run" : null, text: [...part].map((c) => SIGNS[c]).join("") }));
+    else node.append(el("i", { class: part.length > 2 ? "run" : null, text: [...part].map((c) => SIGNS[c]).join("") }));
   }
   return node;
 }
@@ -241,6 +242,8 @@ function example(f, [context, document_, position, peak, ids, fired]) {
     const span = write(el("span", { "data-tip": `${value ? figure(value) : "does not fire"}\nposition ${at}` }), DATA.tokens[t]);
     if (value > 0 && f.max > 0) span.style.backgroundColor = `rgba(var(--heat), ${(0.08 + 0.62 * Math.min(1, value / f.max)).toFixed(3)})`;
     if (j === peak) span.className = "peak";
+    // Lines break before a token, so that none is torn apart.
+    if (/^\s/.test(DATA.tokens[t])) strip.append(el("wbr"));
     strip.append(span);
   });
   const act = el("div", { class: "act", text: figure(values.get(peak) ?? 0), "data-tip": `document ${document_}, context ${context}` });

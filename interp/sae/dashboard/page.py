@@ -13,7 +13,7 @@ from typing import Any
 from interp import __version__
 from interp.core.history import History
 from interp.sae.dashboard.features import Example, Feature, FeatureTable
-from interp.sae.metrics import DensityHistogram, density_histogram
+from interp.sae.metrics import DensityHistogram
 from interp.sae.scores import NAN, ROWS, SAEEvaluation
 
 _CURVE_POINTS = 400  # of a training curve; more can't be seen
@@ -225,10 +225,3 @@ def _short(value: float) -> float:
 
 def _finite(value: Any) -> float | None:
     return _short(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
-def entry_density(table: FeatureTable) -> DensityHistogram:
-    """The firing densities of the latents browsed."""
-    import torch
-
-    return density_histogram(torch.from_numpy(table.hits), table.n_tokens)

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from interp.activations.store import ActivationStore
 from interp.core.files import atomic_write
 from interp.core.history import History
 from interp.core.plotting import save_figure
-from interp.sae.dashboard.collect import FeatureSettings, collect_features
+from interp.sae.dashboard.collect import FeatureSettings, collect_features, firing_density, own_site
 from interp.sae.dashboard.figures import density_figure, loss_figure, pareto_figure
-from interp.sae.dashboard.page import Entry, Report, entry_density, render
+from interp.sae.dashboard.page import Entry, Report, render
 from interp.sae.dictionary import Dictionary
 from interp.sae.loading import load_sae
+from interp.sae.metrics import DensityHistogram, density_histogram
 from interp.sae.scores import SAEEvaluation
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.json"
+_COMPARED_ROWS = 100_000  # on which the firing densities of the SAEs compared are counted
 
 
 def report(
@@ -74,8 +78,6 @@ def report(
         entry.name = names[i] if names is not None else entry.name
         entry.evaluation = given[i] if i < len(given) else entry.evaluation
         entry.history = histories[i] if i < len(histories) else entry.history
-        if entry.evaluation is not None:
-            entry.density = entry.evaluation.density
         dictionaries.append(dictionary)
         entries.append(entry)
     _tell_apart(entries)
@@ -85,19 +87,16 @@ def report(
         first,
         store,
         model,
-        site=_site(first, store),
         name=entries[0].name,
         n_latents=n_latents,
         latents=latents,
         max_rows=max_rows,
         settings=settings,
-        skip_positions=first.metadata.skip_positions,
-        special_token_ids=() if first.metadata.special_tokens_excluded is False else None,
-        max_norm=first.metadata.max_norm,
         progress=progress,
     )
-    if entries[0].density is None:
-        entries[0].density = entry_density(table)
+    entries[0].density = density_histogram(torch.from_numpy(table.hits), table.n_tokens)
+    for dictionary, entry in zip(dictionaries[1:], entries[1:], strict=True):
+        entry.density = _density(dictionary, store, entry, max_rows, progress)
     page = Report(entries, table, _model_name(model, store), _text_name(store), given[len(sources) :])
     folder = Path(out) if out is not None else _default_folder(sources[0])
     return _write(page, folder)
@@ -149,9 +148,16 @@ def _tell_apart(entries: list[Entry]) -> None:
             entry.name = f"{entry.name} ({seen[entry.name]})"
 
 
-def _site(sae: Dictionary, store: ActivationStore) -> str:
-    """The SAE's own site where the store has it, or the store's only one."""
-    return store.site_name(sae.metadata.site if sae.metadata.site in store.sites else None)
+def _density(
+    sae: Dictionary, store: ActivationStore, entry: Entry, max_rows: int | None, progress: bool
+) -> DensityHistogram | None:
+    """Counted on the store; of an SAE that the store is not for, as it was evaluated."""
+    try:
+        own_site(sae, store)
+    except ValueError:
+        return entry.evaluation.density if entry.evaluation is not None else None
+    rows = min(_COMPARED_ROWS, max_rows or _COMPARED_ROWS)
+    return firing_density(sae, store, max_rows=rows, progress=progress)
 
 
 def _model_name(model: LanguageModel | None, store: ActivationStore) -> str | None:
