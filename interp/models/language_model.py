@@ -115,7 +115,8 @@ class LanguageModel(ABC):
     @property
     def device(self) -> torch.device:
         """Where inputs go and activations come back to."""
-        return next(self.module.parameters()).device
+        placed = (p.device for p in self.module.parameters() if p.device.type != "meta")
+        return next(placed, torch.device("cpu"))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -392,11 +393,8 @@ class LanguageModel(ABC):
     @property
     def _offloaded(self) -> bool:
         """Whether accelerate moves weights in and out; a pass broken off would leave them on the device."""
-        placed = getattr(self.module, "hf_device_map", None) or {}
-        return (
-            any(str(device) in ("cpu", "disk") for device in placed.values())
-            and len(set(placed.values())) > 1
-        )
+        places = {str(device) for device in (getattr(self.module, "hf_device_map", None) or {}).values()}
+        return "disk" in places or ("cpu" in places and len(places) > 1)
 
     def _needs_every_layer(self, what: str) -> None:
         if self.truncated_from is not None:

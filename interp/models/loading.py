@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -103,13 +104,36 @@ def _load(
     with _explained(name):
         config = AutoConfig.from_pretrained(folder, revision=revision)
     whole = _keep_first_layers(config, n_layers)
-    with _explained(name):
-        module = AutoModelForCausalLM.from_pretrained(
-            folder, config=config, revision=revision, dtype=resolved_dtype, device_map=device_map
+    with _explained(name), _without_load_report(quiet=whole is not None):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            revision=revision,
+            dtype=resolved_dtype,
+            device_map=device_map,
+            output_loading_info=True,
         )
+    module, found = loaded
+    if missing := sorted(found["missing_keys"]):
+        raise ValueError(f"source={name!r} lacks weights that the model needs: {', '.join(missing[:5])} ...")
     if resolved_device is not None:
-        module.to(resolved_device)  # type: ignore[arg-type]
+        module.to(resolved_device)
     return module.eval(), whole
+
+
+@contextmanager
+def _without_load_report(*, quiet: bool) -> Iterator[None]:
+    """The layers left out of a prefix are no news; without this, transformers lists each of their weights."""
+    reporter = logging.getLogger("transformers.modeling_utils")
+
+    def keep(record: logging.LogRecord) -> bool:
+        return not (quiet and "LOAD REPORT" in record.getMessage())
+
+    reporter.addFilter(keep)
+    try:
+        yield
+    finally:
+        reporter.removeFilter(keep)
 
 
 @contextmanager

@@ -70,18 +70,19 @@ def test_device_map(folder: Path) -> None:
 
 
 def test_an_offloaded_model_is_not_stopped_midway(folder: Path, tmp_path: Path) -> None:
-    """Breaking off a pass would leave the block's weights loaded; all of it runs, with the same result."""
-    from accelerate import cpu_offload
+    """A pass broken off would leave a block's weights loaded: the whole of it runs, with the same result."""
+    from accelerate import dispatch_model
 
-    module = load_model(folder).module
-    cpu_offload(module, execution_device="cpu")
-    module.hf_device_map = {"model": "cpu", "lm_head": 0}  # as accelerate records a split model
-    model = load_model(module, tokenizer=None) if module.model.norm.weight.device.type != "meta" else None
-    assert model is None  # its weights are away until they are needed
-    from interp.models.huggingface import HuggingFaceModel
-
-    split = HuggingFaceModel(module, name="split")
-    assert split._offloaded
+    reference = load_model(folder).activations(IDS, "resid_post.1")["resid_post.1"]
+    module = tiny_model("gemma2")
+    away = {"model.layers.1": "disk", "model.layers.2": "disk"}
+    here = dict.fromkeys(
+        ("model.embed_tokens", "model.rotary_emb", "model.layers.0", "model.norm", "lm_head"), "cpu"
+    )
+    model = load_model(dispatch_model(module, {**here, **away}, main_device="cpu", offload_dir=str(tmp_path)))
+    assert torch.equal(model.activations(IDS, "resid_post.1")["resid_post.1"], reference)
+    assert {p.device.type for p in module.model.layers[1:].parameters()} == {"meta"}
+    assert model.device.type == "cpu"
 
 
 def test_a_live_model_is_taken_as_it_is(tiny_tokenizer: Any) -> None:
@@ -95,6 +96,31 @@ def test_a_live_model_is_taken_as_it_is(tiny_tokenizer: Any) -> None:
         load_model(module, device="meta")
     with pytest.raises(ValueError, match="n_layers: not for a live model"):
         load_model(module, n_layers=1)
+
+
+def test_a_prefix_is_loaded_quietly(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    import logging
+
+    reporter = logging.getLogger("transformers.modeling_utils")
+    reporter.addHandler(caplog.handler)
+    try:
+        load_model(folder, n_layers=2)
+    finally:
+        reporter.removeHandler(caplog.handler)
+    assert "LOAD REPORT" not in caplog.text
+    assert reporter.filters == []
+
+
+def test_missing_weights_are_an_error(tmp_path: Path) -> None:
+    """Never a layer of random numbers."""
+    from safetensors.torch import load_file, save_file
+
+    tiny_model("llama").save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"lacks weights.*model.layers.1.mlp.up_proj.weight"):
+        load_model(tmp_path)
 
 
 def test_a_folder_without_a_tokenizer(tmp_path: Path, folder: Path) -> None:
