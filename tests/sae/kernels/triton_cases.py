@@ -10,7 +10,7 @@ from interp.sae.kernels.triton.encode import encode_tiles
 from tests.sae.kernels.cases import gated_params, standard_params
 
 if not type(encode_tiles).__name__.startswith("Interpreted"):
-    raise RuntimeError("triton was imported before tests/sae/kernels/conftest.py set TRITON_INTERPRET=1")
+    raise RuntimeError("triton was imported before tests/__init__.py set TRITON_INTERPRET=1")
 
 
 def gated(d: int, F: int, *, shift: float = -1.0, tied: bool = True, r_mag: bool = True) -> GatedParams:
