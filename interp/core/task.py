@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -86,10 +86,10 @@ class LossTask(Protocol):
 class UpdateTask(Protocol):
     """A task that takes the whole step itself, as a fused kernel does. Optional members as in `LossTask`.
 
-    The numbers that `update` returns are logged as they are; with several ranks, rank 0's. Those whose names end in
-    "loss" must be finite. A `loss` method, where there is one, serves evaluation.
+    The numbers (and words) that `update` returns are logged as they are; with several ranks, rank 0's. Those whose
+    names end in "loss" must be finite. A `loss` method, where there is one, serves evaluation.
     """
 
     def modules(self) -> dict[str, nn.Module]: ...
 
-    def update(self, batch: Any, ctx: StepContext) -> dict[str, float | Tensor]: ...
+    def update(self, batch: Any, ctx: StepContext) -> Mapping[str, float | Tensor | str]: ...

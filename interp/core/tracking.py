@@ -30,14 +30,14 @@ class Tracker:
         self, out_dir: str | os.PathLike[str] | None = None, *, config: dict[str, Any] | None = None
     ) -> None:
         self.folder = Path(out_dir) if out_dir is not None else None
-        self.config = config or {}
-        if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(self.folder / RUN_FILE, {"config": self.config, "environment": environment()})
+        self._about: dict[str, Any] | None = {"config": config or {}, "environment": environment()}
 
     def log(self, metrics: dict[str, Any], step: int) -> None:
         """One row; `step` is part of it."""
         if self.folder is not None:
+            if self._about is not None:  # not before the run is under way: it may be refused
+                write_json(self.folder / RUN_FILE, self._about)
+                self._about = None
             with open(self.folder / FILE, "a") as file:
                 file.write(json.dumps({"step": step, **without_nan(metrics)}) + "\n")
 

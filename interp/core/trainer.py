@@ -182,7 +182,7 @@ class Trainer:
             self.step += 1
             bar.update(1)
             log, save = self._due(self.config.log_every), self._due(self.config.checkpoint_every)
-            row: dict[str, float] = {}
+            row: dict[str, Any] = {}
             if log:
                 row = self._measure(taken)
                 self.seconds = time.perf_counter() - started
@@ -339,12 +339,13 @@ class Trainer:
 
     # -- numbers -----------------------------------------------------------------------------------------------
 
-    def _measure(self, taken: Any) -> dict[str, float]:
-        """The step's numbers, as Python floats; all ranks must call it."""
+    def _measure(self, taken: Any) -> dict[str, Any]:
+        """The step's numbers, as Python floats, and words of a fused task; all ranks must call it."""
         numbers: dict[str, Any]
         if self.optimizer is None:
-            # words are allowed beside numbers, such as the name of the route that a step took
-            numbers = {k: value if isinstance(value, str) else number(value) for k, value in taken.items()}
+            numbers = {
+                name: value if isinstance(value, str) else number(value) for name, value in taken.items()
+            }
         else:
             outputs, logged = taken
             means = Means()
@@ -364,7 +365,7 @@ class Trainer:
             callback.on_evaluate(self, self.step, metrics)
         return metrics
 
-    def _check_finite(self, numbers: dict[str, float]) -> None:
+    def _check_finite(self, numbers: dict[str, Any]) -> None:
         for name, value in numbers.items():
             if name.endswith("loss") and not math.isfinite(value):
                 raise self._not_finite(name, value, self.step)
@@ -377,11 +378,10 @@ class Trainer:
             "gradients or look at the data"
         )
 
-    def _show(self, bar: Any, numbers: dict[str, float]) -> None:
+    def _show(self, bar: Any, numbers: dict[str, Any]) -> None:
         if self.config.progress:
-            bar.set_postfix(
-                {name: f"{value:.4g}" for name, value in list(numbers.items())[:3]}, refresh=False
-            )
+            shown = [(name, value) for name, value in numbers.items() if not isinstance(value, str)][:3]
+            bar.set_postfix({name: f"{value:.4g}" for name, value in shown}, refresh=False)
 
     # -- set-up ------------------------------------------------------------------------------------------------
 

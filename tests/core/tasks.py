@@ -102,13 +102,13 @@ class Fused:
         return {"model": self.model}
 
     @torch.no_grad()
-    def update(self, batch: Any, ctx: StepContext) -> dict[str, float | Tensor]:
+    def update(self, batch: Any, ctx: StepContext) -> dict[str, float | Tensor | str]:
         x, y = batch
         error = self.model(x) - y
         self.momentum = 0.9 * self.momentum + 2 * error.T @ x / len(x)
         self.model.weight -= 0.02 * (self.momentum + 0.1 * torch.randn(self.momentum.shape))
         self.updates += 1
-        return {"loss": error.square().mean(), "updates": self.updates}
+        return {"route": "plain", "loss": error.square().mean(), "updates": self.updates}
 
     def state_dict(self) -> dict[str, Any]:
         return {"momentum": self.momentum, "updates": self.updates}

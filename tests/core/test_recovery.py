@@ -61,11 +61,11 @@ def test_where_no_checkpoint_is_good_the_newest_damage_is_named(tmp_path):
 
 def test_a_refused_continuation_removes_nothing(tmp_path):
     run(tmp_path, 12)
-    rows = (tmp_path / "metrics.jsonl").read_text()
+    before = {name: (tmp_path / name).read_text() for name in ("metrics.jsonl", "run.json")}
     with pytest.raises(ValueError, match="batch_size"):
         run(tmp_path, 12, batch_size=8, resume=tmp_path / "step_00000004")
     assert steps(tmp_path) == [4, 8, 12]
-    assert (tmp_path / "metrics.jsonl").read_text() == rows
+    assert {name: (tmp_path / name).read_text() for name in before} == before
 
 
 def test_what_interrupted_writes_left_is_removed(tmp_path):

@@ -226,8 +226,9 @@ def test_validation_rows_join_the_training_rows_of_their_step():
 
 def test_a_fused_task_takes_its_own_steps():
     task = Fused()
-    history = fit(task, float_stream(), max_steps=40).history
+    history = fit(task, float_stream(), max_steps=40, progress=True).history
     assert task.updates == 40
+    assert history.column("route")[1] == ["plain"] * 40
     assert history.column("updates")[1] == [float(i) for i in range(1, 41)]
     assert history.rows[-1]["loss"] < history.rows[0]["loss"] / 10
 
