@@ -184,6 +184,9 @@ def test_words_ignore_case_and_blanks() -> None:
 # ---- in the browser ----------------------------------------------------------------------------------
 
 
+PATIENCE_MS = 180_000  # of a busy machine; nothing here is slow
+
+
 def browser_path(playwright: Any) -> str:
     for name in ("chromium", "chromium-browser", "google-chrome", "chrome"):
         if found := shutil.which(name):
@@ -203,7 +206,9 @@ def browser() -> Iterator[Any]:
 
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-background-networking"]
-        running = playwright.chromium.launch(executable_path=browser_path(playwright), args=flags)
+        running = playwright.chromium.launch(
+            executable_path=browser_path(playwright), args=flags, timeout=PATIENCE_MS
+        )
         yield running
         running.close()
 
@@ -211,8 +216,8 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def tab(browser: Any, page: Path) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
     opened = context.new_page()
-    opened.set_default_timeout(20_000)
     problems: list[str] = []
     opened.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
     opened.on("pageerror", lambda error: problems.append(str(error)))
@@ -334,6 +339,7 @@ def test_dark_mode_has_its_own_colours(browser: Any, page: Path) -> None:
     seen = {}
     for scheme in ("light", "dark"):
         context = browser.new_context(color_scheme=scheme)
+        context.set_default_timeout(PATIENCE_MS)
         opened = context.new_page()
         opened.goto(page.as_uri())
         seen[scheme] = opened.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -71,7 +71,7 @@ function logTicks(low, high) {
       if (t >= low * 0.999 && t <= high * 1.001) out.push(t);
     }
   }
-  return out;
+  return out.length > 1 ? out : ticks(low, high, 4);
 }
 
 function scale(domain, range, log) {

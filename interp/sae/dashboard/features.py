@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.core.files import write_json
+from interp.core.files import atomic_write
 from interp.sae.dashboard.ranking import Description
 from interp.sae.dashboard.tokens import Vocabulary
 
@@ -166,5 +167,7 @@ class FeatureTable:
         }
 
     def save(self, path: str | Path) -> None:
-        """Write `to_dict()` as JSON."""
-        write_json(Path(path), self.to_dict())
+        """Write `to_dict()` as JSON, on one line: indented, the examples take five times the room."""
+        text = json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
+        with atomic_write(path) as temporary:
+            temporary.write_text(text + "\n")
