@@ -48,6 +48,7 @@ def update(
     numbers = np.array([adam.lr, 1 - adam.beta2, adam.eps, correction], plan.dtype)
     b_dec = plan.b_dec
     for name, job in plan.matrices.items():
+        _check_in_place(name, getattr(params, name))
         pulled = job.room_for_pull()
         v, last_step = as_array(getattr(adam.v, name)), as_array(getattr(adam.last_step, name))
         how = (v, last_step, numbers, adam.beta2, adam.step, adam.unit_norm and name == "W_dec")
@@ -60,6 +61,11 @@ def update(
         v, last_step = as_array(getattr(adam.v, name)), as_array(getattr(adam.last_step, name))
         cpu_loops.update_entries(pointers, grad, entries, v, last_step, numbers, adam.beta2, adam.step)
     return plan.losses
+
+
+def _check_in_place(name: str, parameter: Tensor) -> None:
+    if not parameter.is_contiguous():
+        raise ValueError(f"{name} isn't contiguous, and is updated in place: store it as [F d], row by row")
 
 
 def decode(

@@ -113,5 +113,6 @@ def total_of(losses: Losses) -> float:
 
 def relative_difference(a: Sequence[Tensor | None], b: Sequence[Tensor | None]) -> float:
     """Largest difference between paired tensors, each relative to its own largest entry."""
-    pairs = zip((t for t in a if t is not None), (t for t in b if t is not None), strict=True)
+    kept = ((t.detach() for t in side if t is not None) for side in (a, b))
+    pairs = zip(*kept, strict=True)
     return max(float((u - v).abs().max() / v.abs().max().clamp_min(1e-30)) for u, v in pairs if v.numel())

@@ -96,6 +96,13 @@ def test_rows_without_an_open_gate_are_not_touched() -> None:
     assert bool((last.b_dec == 1).all())
 
 
+def test_a_transposed_parameter_is_refused_rather_than_left_as_it_was() -> None:
+    params = gated_params(8, 40)
+    params = params._replace(W_gate=params.W_gate.detach().T.contiguous().T)
+    with pytest.raises(ValueError, match="W_gate isn't contiguous"):
+        train_fused(cpu, params, LossOptions(), [batch(24, 8)], unit_norm=False)
+
+
 @pytest.mark.parametrize("backend", [reference, cpu], ids=["reference", "cpu"])
 def test_a_row_too_short_to_renormalise_keeps_its_value(backend) -> None:
     def filled(value: float) -> GatedParams:
