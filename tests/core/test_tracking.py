@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 
 import pytest
 
@@ -76,13 +77,15 @@ def offline(monkeypatch):
 def records(path):
     """The records of a .wandb file: a LevelDB log with W&B's seven-byte header, in blocks of 32 KiB."""
     data, position, record = path.read_bytes(), 7, b""
-    assert data[:4] == b":W&B"
-    while position < len(data):
+    assert data[:4] in (b"", b":W&B")
+    while position + 7 <= len(data):
         left = 32768 - position % 32768
         if left < 7:
             position += left
             continue
         length, kind = int.from_bytes(data[position + 4 : position + 6], "little"), data[position + 6]
+        if position + 7 + length > len(data):
+            return  # still being written
         record += data[position + 7 : position + 7 + length]
         position += 7 + length
         if kind in (1, 4):  # whole, or the last piece
@@ -91,23 +94,28 @@ def records(path):
 
 
 def read_wandb(path):
-    """Configuration, run record and rows of a .wandb file."""
+    """Configuration, run record and rows of a .wandb file, once W&B's own process has written its last record."""
     from wandb.proto import wandb_internal_pb2
 
-    config, run, rows = {}, None, []
-    for data in records(path):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(data)
-        kind = record.WhichOneof("record_type")
-        if kind == "run":
-            run = record.run
-            config |= {item.key: json.loads(item.value_json) for item in run.config.update}
-        elif kind == "history":
-            items = record.history.item
-            rows.append(
-                {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
-            )
-    return config, run, rows
+    for _ in range(600):
+        config, run, rows, ended = {}, None, [], False
+        for data in records(path):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            kind = record.WhichOneof("record_type")
+            ended |= kind == "exit"
+            if kind == "run":
+                run = record.run
+                config |= {item.key: json.loads(item.value_json) for item in run.config.update}
+            elif kind == "history":
+                items = record.history.item
+                rows.append(
+                    {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
+                )
+        if ended:
+            return config, run, rows
+        time.sleep(0.1)
+    raise AssertionError(f"{path} never got its last record")
 
 
 def test_wandb_mirrors_the_file_offline_and_a_resumed_run_joins_the_group(tmp_path, offline):
