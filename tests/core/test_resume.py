@@ -242,6 +242,15 @@ def test_the_first_ctrl_c_finishes_the_step_and_saves(tmp_path, caplog):
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+@pytest.fixture
+def ctrl_c_interrupts():
+    """Python's own handler, which a process that was started in the background doesn't have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_the_second_ctrl_c_acts_at_once(tmp_path):
     class Impatient(Linear):
         def loss(self, batch, ctx):
