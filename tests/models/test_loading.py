@@ -73,14 +73,14 @@ def test_an_offloaded_model_is_not_stopped_midway(folder: Path, tmp_path: Path) 
     """A pass broken off would leave a block's weights loaded: the whole of it runs, with the same result."""
     from accelerate import dispatch_model
 
-    reference = load_model(folder).activations(IDS, "resid_post.1")["resid_post.1"]
+    reference = load_model(folder).activations(IDS, "mlp_post.1")["mlp_post.1"]
     module = tiny_model("gemma2")
     away = {"model.layers.1": "disk", "model.layers.2": "disk"}
     here = dict.fromkeys(
         ("model.embed_tokens", "model.rotary_emb", "model.layers.0", "model.norm", "lm_head"), "cpu"
     )
     model = load_model(dispatch_model(module, {**here, **away}, main_device="cpu", offload_dir=str(tmp_path)))
-    assert torch.equal(model.activations(IDS, "resid_post.1")["resid_post.1"], reference)
+    assert torch.equal(model.activations(IDS, "mlp_post.1")["mlp_post.1"], reference)
     assert {p.device.type for p in module.model.layers[1:].parameters()} == {"meta"}
     assert model.device.type == "cpu"
 
