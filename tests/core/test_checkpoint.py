@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -22,6 +21,7 @@ from interp.core.checkpoint import (
     save_checkpoint,
 )
 from interp.core.files import sha256_file
+from tests.core.processes import start
 
 
 def save(folder, step, **changes):
@@ -116,10 +116,7 @@ def test_sigkill_inside_a_save_leaves_a_loadable_newest(tmp_path, where):
     save(tmp_path, 1, keep_last=1)
     if where == "shutil.rmtree":
         (tmp_path / "step_00000002.tmp-0").mkdir()
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.core.test_resume"])
-    process = context.Process(target=die_inside, args=(tmp_path, where))
-    process.start()
+    process = start(die_inside, tmp_path, where)
     process.join()
     assert process.exitcode == -signal.SIGKILL
     assert load_checkpoint(latest_checkpoint(tmp_path)).step == 1
