@@ -204,8 +204,7 @@ class LanguageModel(ABC):
         inputs = self._prepare(tokens, attention_mask, position_ids, segment_ids)
         behind_head = any(site.is_module and not self._in_backbone(site) for site in points)
         run = self.module if behind_head else self.backbone
-        stop = stop_early and not self._offloaded
-        with in_eval_mode(self.module, grad=grad), capturing(points, stop=stop) as captured:
+        with in_eval_mode(self.module, grad=grad), capturing(points, stop=stop_early) as captured:
             self._forward(run, inputs)
         if missing := [str(site) for site in points if site not in captured]:
             raise ValueError(f"the forward pass never reached {', '.join(missing)}: no activation to return")
@@ -389,12 +388,6 @@ class LanguageModel(ABC):
     def _in_backbone(self, site: Site) -> bool:
         inside = self.backbone
         return any(m is self._points_of(site).module for m in inside.modules())
-
-    @property
-    def _offloaded(self) -> bool:
-        """Whether accelerate moves weights in and out; a pass broken off would leave them on the device."""
-        places = {str(device) for device in (getattr(self.module, "hf_device_map", None) or {}).values()}
-        return "disk" in places or ("cpu" in places and len(places) > 1)
 
     def _needs_every_layer(self, what: str) -> None:
         if self.truncated_from is not None:

@@ -69,8 +69,8 @@ def test_device_map(folder: Path) -> None:
         load_model(folder, device_map="auto", engine="transformer_lens")
 
 
-def test_an_offloaded_model_is_not_stopped_midway(folder: Path, tmp_path: Path) -> None:
-    """A pass broken off would leave a block's weights loaded: the whole of it runs, with the same result."""
+def test_a_broken_off_pass_leaves_no_offloaded_weights_behind(folder: Path, tmp_path: Path) -> None:
+    """accelerate fetches weights for each linear map as it runs; stopping inside a block must not keep any."""
     from accelerate import dispatch_model
 
     reference = load_model(folder).activations(IDS, "mlp_post.1")["mlp_post.1"]

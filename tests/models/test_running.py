@@ -254,6 +254,23 @@ def test_a_plain_module_that_takes_ids() -> None:
         model.logits(IDS, attention_mask=torch.tensor([[0, *[1] * 7]] * 2))
 
 
+def test_of_a_module_that_runs_twice_the_first_pass_counts() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(260, 4)
+            self.square = nn.Linear(4, 4)
+
+        def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+            return self.square(self.square(self.table(input_ids)))
+
+    module = Twice()
+    first = module.square(module.table(IDS))
+    for stop_early in (True, False):
+        acts = load_model(module).activations(IDS, "square:out", stop_early=stop_early)
+        assert torch.equal(acts["square:out"], first)
+
+
 def test_a_base_model_has_sites_but_no_logits() -> None:
     whole = tiny_model("llama")
     model = load_model(whole.model)
