@@ -21,8 +21,10 @@ class Interrupts:
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
-            self._before = {kind: signal.getsignal(kind) for kind in self.KINDS}
-            for kind in self.KINDS:
+            before = {kind: signal.getsignal(kind) for kind in self.KINDS}
+            # An ignored signal stays ignored (background jobs), and one handled outside Python is left alone.
+            self._before = {kind: how for kind, how in before.items() if how not in (signal.SIG_IGN, None)}
+            for kind in self._before:
                 signal.signal(kind, self._ask)
         return self
 

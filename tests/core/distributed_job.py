@@ -121,4 +121,5 @@ def main(out: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
     main(Path(sys.argv[1]))

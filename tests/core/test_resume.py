@@ -241,15 +241,6 @@ def test_the_first_ctrl_c_finishes_the_step_and_saves(tmp_path, caplog):
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-@pytest.fixture
-def ctrl_c_interrupts():
-    """Python's own handler, which a process that was started in the background doesn't have."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_the_second_ctrl_c_acts_at_once(tmp_path):
     class Impatient(Linear):
         def loss(self, batch, ctx):
@@ -272,6 +263,15 @@ def test_sigterm_saves_and_exits_with_0(tmp_path):
         run(tmp_path, task=Terminated(), stream=ArrayStream(regression()), accumulate=1)
     assert exit_.value.code == 0
     assert latest_checkpoint(tmp_path).name == "step_00000003"
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    task = Linear()
+    interrupt_after(task, 2)
+    trainer, _ = run(tmp_path, task=task, stream=ArrayStream(regression()))
+    assert trainer.step == STEPS
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_runs_in_threads_leave_signals_alone(tmp_path):
