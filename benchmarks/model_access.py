@@ -25,7 +25,7 @@ class _Stop(Exception):
 
 def ways(layer: int) -> dict[str, Callable[[Tensor], Tensor]]:
     plain = load_model("smollm2-135m")
-    bridged = load_model("smollm2-135m", engine="transformer_lens", n_layers=layer + 1)
+    bridged = load_model("smollm2-135m", engine="transformer_lens")
     first = load_model("smollm2-135m", n_layers=layer + 1)
     site, hook_name = f"resid_post.{layer}", f"blocks.{layer}.hook_resid_post"
     module = plain.module
