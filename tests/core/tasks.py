@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.device import make_generator
+from interp.core.runtime import Runtime
 from interp.core.schedules import Schedule
 from interp.core.stream import ArrayStream
 from interp.core.task import LossOutput, OptimizerSpec, StepContext
+from interp.core.trainer import Trainer, TrainerConfig
 
 CLOCK = ("seconds", "samples_per_second")
 
@@ -121,3 +123,18 @@ def float_stream(n: int = 60, seed: int = 3) -> ArrayStream:
     """Shuffled rows of `regression` in float32."""
     x, y = regression(n)
     return ArrayStream((x.float(), y.float()), seed=seed)
+
+
+def quiet(**changes: Any) -> TrainerConfig:
+    """Ten steps, every one of them logged, no bar."""
+    return TrainerConfig(**{"max_steps": 10, "progress": False, "log_every": 1, **changes})
+
+
+def fit(
+    task: Any, stream: Any, callbacks: Any = (), valid: Any = None, resume: Any = "auto", **changes: Any
+) -> Trainer:
+    """A finished trainer, on the CPU."""
+    config = quiet(**changes)
+    trainer = Trainer(config, Runtime("cpu", config.precision), callbacks)
+    trainer.fit(task, stream, valid, resume)
+    return trainer
