@@ -90,7 +90,7 @@ def test_counts_are_of_open_gates_and_of_positive_magnitudes(backend: str) -> No
     n=st.integers(0, 70),
     d=st.integers(1, 40),
     F=st.integers(1, 150),
-    shift=st.sampled_from([-40.0, -3.0, -1.0, 0.5, 40.0]),
+    shift=st.sampled_from([-1000.0, -3.0, -1.0, 0.5, 40.0]),
     tile=st.sampled_from([1, 7, 64, 10_000]),
     tied=st.booleans(),
     freeze=st.booleans(),
@@ -116,7 +116,7 @@ def test_any_shape_and_density(
     total, expected = dense_gradients(params, x, options)
     assert total_of(losses) == pytest.approx(float(total), rel=1e-10)
     assert relative_difference(grads, expected) < 1e-10
-    if shift == -40.0:
+    if shift == -1000.0:
         assert float(losses.open_gates) == 0
     total, expected = dense_gradients(standard_params(d, F, shift=shift, seed=seed), x, LossOptions())
     assert total_of(plain) == pytest.approx(float(total), rel=1e-10)
