@@ -16,6 +16,10 @@ MAY_IMPORT = {
     "interp.models": {"interp.core"},
     "interp.activations": {"interp.core", "interp.models"},
     "interp.sae": {"interp.core", "interp.models", "interp.activations"},
+    "interp.probes": {"interp.core", "interp.models", "interp.activations", "interp.sae"},
+    "interp.steering": {"interp.core", "interp.models", "interp.activations", "interp.sae"},
+    "interp.markov": {"interp.core", "interp.models"},
+    "interp.recall": {"interp.core", "interp.models"},
     "classic_ml": {"interp.core"},
 }
 HEAVY = ("transformers", "transformer_lens", "datasets", "wandb", "matplotlib", "pandas", "triton", "numba")

@@ -1,63 +1,15 @@
-"""The ``interp`` command: parse, call the library, print. Every option is a library argument of that name."""
+"""`interp harvest`, `train`, `evaluate`, `report`, `verify`, `export`."""
 
 from __future__ import annotations
 
-import logging
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-app = typer.Typer(
-    name="interp",
-    help="From a language model and text to an evaluated, browsable sparse autoencoder.\n\n"
-    "The usual order:  harvest -> train -> evaluate -> report.  Each step leaves a folder that the next one reads; "
-    "an interrupted step continues where it stopped when run again.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+from interp.cli.options import Device, Dtype, Engine, Layers, Model, Split, Text, Tokens
 
-Model = Annotated[
-    str,
-    typer.Option(
-        help="What to read: 'smollm2-135m' (packaged, needs no hub), a hub name, a local folder or a .gguf file."
-    ),
-]
-Text = Annotated[
-    str,
-    typer.Option(
-        help="'python-docs' (ships with Python), a .txt/.jsonl/.parquet file, a folder of them, or a datasets name."
-    ),
-]
-Split = Annotated[
-    str, typer.Option(help="Which documents: all, train or heldout (by a hash of each document).")
-]
-Tokens = Annotated[
-    str | None, typer.Option(help="How many tokens: 200000, 500k, 1M. Default: the whole text.")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
-Engine = Annotated[str, typer.Option(help="huggingface or transformer_lens.")]
-Dtype = Annotated[str, typer.Option(help="The model's precision: float32, bfloat16, float16.")]
-Layers = Annotated[
-    int | None,
-    typer.Option(help="Load only the first N layers (harvesting never runs the deeper ones anyway)."),
-]
-
-
-@app.callback()
-def _setup(
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the library's debug messages.")
-    ] = False,
-) -> None:
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO, format="%(message)s", stream=sys.stderr, force=True
-    )
-    for noisy in ("httpx", "urllib3", "filelock", "numba", "matplotlib", "fsspec"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+app = typer.Typer()
 
 
 @app.command()
@@ -265,21 +217,3 @@ def export(
     else:
         loaded.to_jumprelu().save_pretrained(out)
     typer.echo(f"wrote {out}")
-
-
-def main() -> None:
-    """Entry point: user errors become one line and exit code 2, an interrupt exit code 130."""
-    try:
-        app()
-    except (ValueError, TypeError, FileNotFoundError, ImportError) as error:
-        if logging.getLogger().isEnabledFor(logging.DEBUG):
-            raise
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; run the same command again to continue", err=True)
-        sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

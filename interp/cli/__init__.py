@@ -1,0 +1,50 @@
+"""The ``interp`` command: parse, call the library, print. Every option is a library argument of that name."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from interp.cli import sae
+
+app = typer.Typer(
+    name="interp",
+    help="From a language model and text to an evaluated, browsable sparse autoencoder.\n\n"
+    "The usual order:  harvest -> train -> evaluate -> report.  Each step leaves a folder that the next one reads; "
+    "an interrupted step continues where it stopped when run again.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(sae.app)
+
+
+@app.callback()
+def _setup(
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the library's debug messages.")
+    ] = False,
+) -> None:
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO, format="%(message)s", stream=sys.stderr, force=True
+    )
+    for noisy in ("httpx", "urllib3", "filelock", "numba", "matplotlib", "fsspec"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def main() -> None:
+    """Entry point: user errors become one line and exit code 2, an interrupt exit code 130."""
+    try:
+        app()
+    except (ValueError, TypeError, FileNotFoundError, ImportError) as error:
+        if logging.getLogger().isEnabledFor(logging.DEBUG):
+            raise
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; run the same command again to continue", err=True)
+        sys.exit(130)

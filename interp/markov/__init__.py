@@ -1,0 +1,1 @@
+"""Markov sources, tokenizers and transformers on their output, with the exact losses beside them."""

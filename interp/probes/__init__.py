@@ -1,0 +1,1 @@
+"""Probes: what can be read out of activations by small trained maps."""
