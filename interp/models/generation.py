@@ -34,7 +34,7 @@ def generate(
         raise ValueError(f"temperature={temperature}: must not be negative (0 is greedy)")
     ends = _end_tokens(model) if stop_at_eos else []
     generator = make_generator(seed, "generate")
-    ids, mask = _left_padded(inputs)
+    ids, mask = left_padded(inputs)
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     finished = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     new: list[Tensor] = []
@@ -69,7 +69,7 @@ def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> T
     return torch.multinomial(probabilities, 1, generator=generator)[:, 0].to(logits.device)
 
 
-def _left_padded(inputs: ModelInputs) -> tuple[Tensor, Tensor]:
+def left_padded(inputs: ModelInputs) -> tuple[Tensor, Tensor]:
     """Ids and mask with the texts' ends aligned, as decoding needs them."""
     ids = inputs.input_ids
     if inputs.attention_mask is None:

@@ -21,6 +21,7 @@ from interp.models.sites import BLOCK_SITES, MODEL_SITES, Site
 
 if TYPE_CHECKING:
     from interp.models.families import Family
+    from interp.models.prefix import Prefix
 
 Tokens = Tensor | TokenBatch | str | Sequence[str]
 
@@ -273,6 +274,22 @@ class LanguageModel(ABC):
         self._needs_every_layer("generate")
         inputs = self._prepare(tokens, attention_mask, None, None)
         return generation.generate(self, inputs, max_new_tokens, temperature, seed, stop_at_eos)
+
+    def prefix(self, tokens: Tokens, *, attention_mask: Int[Tensor, "b s"] | None = None) -> Prefix:
+        """Run texts once and keep their keys and values, to run many continuations of them cheaply.
+
+            prefix = model.prefix(prompt)
+            prefix.logits(tails)  # [r t vocab]: the prompt is not run again
+
+        See `Prefix`. Equal to `logits` on the whole texts up to rounding.
+
+        Raises:
+            ValueError: a model that keeps no key-value cache.
+        """
+        from interp.models.prefix import Prefix
+
+        self._needs_every_layer("prefix")
+        return Prefix(self, self._prepare(tokens, attention_mask, None, None))
 
     @contextmanager
     def edit(self, edits: Mapping[Site | str, EditFunction]) -> Iterator[None]:
