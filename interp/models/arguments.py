@@ -46,3 +46,11 @@ def positions_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     cache = kwargs.get("cache", kwargs.get("past_key_values"))
     seen = 0 if cache is None else int(cache.get_seq_length())
     return (torch.arange(ids.shape[1], device=ids.device) + seen).expand(ids.shape[0], -1)
+
+
+def real_tokens_of(kwargs: dict[str, Any], positions: Tensor) -> Tensor:
+    """Which tokens [b s] of a call are not padding, by its attention mask: all, where it has no mask [b past+s]."""
+    mask = kwargs.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.ndim != 2:
+        return torch.ones_like(positions, dtype=torch.bool)
+    return mask[:, -positions.shape[1] :].bool().expand(positions.shape[0], -1)

@@ -64,6 +64,15 @@ class ModelInputs:
             arguments["attention_mask"] = torch.ones_like(self.input_ids)
         return arguments
 
+    def real_tokens(self) -> Bool[Tensor, "b s"]:
+        """Which tokens are not padding."""
+        real = torch.ones_like(self.input_ids, dtype=torch.bool)
+        if self.segment_ids is not None:
+            real &= self.segment_ids != PAD_SEGMENT
+        if self.attention_mask is not None:
+            real &= self.attention_mask.bool()
+        return real
+
     def target_mask(self) -> Bool[Tensor, "b s-1"]:
         """Where position t has a next token to predict: both real, both in the same segment."""
         ids = self.input_ids

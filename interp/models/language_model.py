@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -75,6 +75,8 @@ class LanguageModel(ABC):
         self.n_ctx: int | None = getattr(text_config, "max_position_embeddings", None)
         self._widths: dict[Site, int] = {}
         self._positions: Tensor | None = None
+        self._real: Tensor | None = None
+        self._known_real: Tensor | None = None
 
     # What an engine provides.
 
@@ -312,6 +314,12 @@ class LanguageModel(ABC):
                 stack.callback(on_tensor(point, visit).remove)
             yield
 
+    def real_tokens(self) -> Bool[Tensor, "b s"]:
+        """Which tokens of the pass that is running are text and not padding; for use inside an edit."""
+        if self._real is None:
+            raise RuntimeError("real_tokens() tells of a pass that is running; call it inside an edit")
+        return self._real
+
     # Text and vocabulary.
 
     def tokenize(
@@ -400,7 +408,12 @@ class LanguageModel(ABC):
     def _forward(self, module: nn.Module, inputs: ModelInputs, **more: Any) -> Any:
         known = self._family is not None
         given = inputs.forward_arguments(self._text_config, self.dtype, causal=known)
-        return module(**arguments.accepted(module, {**given, "use_cache": False, **more}))
+        # Right padding passes no mask on, so that the module can't tell it from text.
+        self._known_real = inputs.real_tokens()
+        try:
+            return module(**arguments.accepted(module, {**given, "use_cache": False, **more}))
+        finally:
+            self._known_real = None
 
     def _in_backbone(self, site: Site) -> bool:
         inside = self.backbone
@@ -416,6 +429,8 @@ class LanguageModel(ABC):
     def _watch_positions(self) -> RemovableHandle:
         def watch(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self._positions = arguments.positions_of(args, kwargs)
+            real = self._known_real
+            self._real = arguments.real_tokens_of(kwargs, self._positions) if real is None else real
 
         return self.backbone.register_forward_pre_hook(watch, with_kwargs=True)
 

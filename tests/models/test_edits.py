@@ -133,3 +133,19 @@ def test_an_edit_may_answer_in_another_dtype() -> None:
     model = load_model(tiny_model("llama").to(torch.bfloat16))
     with model.edit({"resid_post.1": lambda act, positions: act.float() * 2}):
         assert model.logits(IDS).dtype == torch.bfloat16
+
+
+def test_an_edit_can_tell_text_from_padding(model: LanguageModel) -> None:
+    """Either side's padding, with a cache and without; and outside a pass there is nothing to tell."""
+    seen: list[Tensor] = []
+    right = torch.tensor([[1] * 5 + [0] * 3, [1] * 8])
+    with model.edit({"resid_post.1": lambda act, positions: seen.append(model.real_tokens().clone())}):
+        for mask in (right, right.flip(1)):
+            model.activations(IDS, "resid_post.1", attention_mask=mask)
+        model.logits(IDS, segment_ids=torch.tensor([[0, 0, 1, 1, 1, 1, -1, -1]] * 2))
+        with torch.no_grad():
+            model.module(IDS)
+        model.generate(IDS, 2, attention_mask=right, stop_at_eos=False)
+    expected = [right, right.flip(1), torch.tensor([[1] * 6 + [0] * 2] * 2), torch.ones(2, 8), right.flip(1)]
+    assert [real.tolist() for real in seen[:5]] == [mask.bool().tolist() for mask in expected]
+    assert seen[5].tolist() == [[True], [True]]
