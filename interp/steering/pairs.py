@@ -1,0 +1,197 @@
+"""Contrastive pairs: a prompt, the answer that shows a behaviour and the one that does not."""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+from interp.core.messages import warn_once
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+LETTERS = ("(A)", "(B)")
+MOST_UNBALANCED = 0.6  # share of one letter above which a vector tends to be a letter direction
+_OPTION = r"^\s*{letter}:?[ \t]*(.*)$"
+
+
+@dataclass(frozen=True)
+class ContrastivePair:
+    """One contrast.
+
+    Attributes:
+        prompt: what is asked, without chat markers.
+        positive, negative: the response that matches the behaviour, and the one that does not.
+        read_index: the token of prompt + response at which activations are read; -2 is the letter of "(A)".
+        factors: nuisance factors by name, e.g. ``{"topic": "tea"}``; columns of `PairDataset.factors`.
+    """
+
+    prompt: str
+    positive: str
+    negative: str
+    read_index: int = -2
+    factors: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "positive", "negative"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; give a string")
+        if self.positive == self.negative:
+            raise ValueError(f"positive and negative are both {self.positive!r}: there is no contrast")
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes two pairs the same."""
+        return self.prompt, self.positive, self.negative
+
+    @property
+    def positive_is_a(self) -> bool | None:
+        """Whether the positive response is "(A)"; None where the responses are not the two letters."""
+        answers = self.positive.strip(), self.negative.strip()
+        return answers[0] == LETTERS[0] if set(answers) == set(LETTERS) else None
+
+    @property
+    def positive_is_yes(self) -> bool | None:
+        """Whether the positive option's text is "Yes"; None where the texts are not exactly Yes and No.
+
+        The text is the option behind the letter where the responses are letters, else the response itself.
+        """
+        texts = self.option_text(self.positive), self.option_text(self.negative)
+        return texts[0] == "Yes" if set(texts) == {"Yes", "No"} else None
+
+    def option_text(self, response: str) -> str | None:
+        """The text of a response: of the option it names, if it is a letter (None: no such option)."""
+        response = response.strip()
+        if response not in LETTERS:
+            return response
+        found = re.findall(_OPTION.format(letter=re.escape(response)), self.prompt, flags=re.MULTILINE)
+        return found[-1].strip() if found else None
+
+
+@dataclass(frozen=True)
+class PairDataset(Sequence[ContrastivePair]):
+    """Pairs with a name, and the (positive, negative) persona sentences of their behaviour, if it has any."""
+
+    pairs: tuple[ContrastivePair, ...]
+    name: str
+    persona: tuple[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pairs", tuple(self.pairs))
+        for i, pair in enumerate(self.pairs):
+            if not isinstance(pair, ContrastivePair):
+                raise TypeError(
+                    f"pairs[{i}] of {self.name!r} is a {type(pair).__name__}, not a ContrastivePair"
+                )
+        if not self.pairs:
+            raise ValueError(f"the data set {self.name!r} has no pairs; give at least one")
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __iter__(self) -> Iterator[ContrastivePair]:
+        return iter(self.pairs)
+
+    @overload
+    def __getitem__(self, index: int) -> ContrastivePair: ...
+    @overload
+    def __getitem__(self, index: slice) -> PairDataset: ...
+    def __getitem__(self, index: int | slice) -> ContrastivePair | PairDataset:
+        if isinstance(index, slice):
+            return PairDataset(self.pairs[index], self.name, self.persona)
+        return self.pairs[index]
+
+    def __repr__(self) -> str:
+        return f"PairDataset({self.name!r}, {len(self)} pairs)"
+
+    def split(self, train: float | Sequence[float] = 0.5, seed: int = 0) -> tuple[PairDataset, ...]:
+        """Disjoint parts of a shuffled copy: ``random.Random(seed).shuffle``, then slices by share.
+
+        Args:
+            train: the first part's share (the rest is the second part), or the shares of all parts, which
+                may leave a remainder out.
+            seed: of the shuffle.
+
+        Raises:
+            ValueError: shares that are not positive or exceed 1, an empty part, or the same pair in two parts.
+        """
+        shares = (train, 1.0 - train) if isinstance(train, (int, float)) else tuple(train)
+        if len(shares) == 0 or min(shares) <= 0 or sum(shares) > 1 + 1e-9:
+            raise ValueError(f"train={train}: shares must be positive and add up to at most 1")
+        shuffled = list(self.pairs)
+        random.Random(seed).shuffle(shuffled)
+        parts, done = [], 0.0
+        for i, share in enumerate(shares):
+            first, last = (round(x * len(shuffled)) for x in (done, done + share))
+            if first == last:
+                raise ValueError(
+                    f"train={train}: part {i} of {len(self)} pairs is empty; give it a larger share"
+                )
+            parts.append(PairDataset(tuple(shuffled[first:last]), self.name, self.persona))
+            done += share
+        for i, part in enumerate(parts):
+            for other in parts[i + 1 :]:
+                check_disjoint(part, other)
+        return tuple(parts)
+
+    def unique(self) -> PairDataset:
+        """Without the repetitions of a pair."""
+        first = {pair.key: pair for pair in reversed(self.pairs)}
+        return PairDataset(tuple(p for p in self.pairs if first[p.key] is p), self.name, self.persona)
+
+    def balance(self) -> dict[str, int]:
+        """How often the positive response is each letter (empty where the responses are not letters).
+
+        More than 60:40 logs a warning, once per data set: the mean difference then points from one letter to
+        the other, whatever the behaviour is.
+        """
+        counts = Counter(
+            LETTERS[0 if pair.positive_is_a else 1] for pair in self if pair.positive_is_a is not None
+        )
+        result = {letter: counts[letter] for letter in LETTERS} if counts else {}
+        if counts and max(counts.values()) > MOST_UNBALANCED * counts.total():
+            shown = ", ".join(f"{letter} {n}" for letter, n in result.items())
+            warn_once(
+                log,
+                f"balance of {self.name} {shown}",
+                f"{self.name}: the positive answers are {shown}; a vector from them will largely be the direction "
+                "from one letter to the other. Balance the letters",
+            )
+        return result
+
+    def factors(self) -> pd.DataFrame:
+        """Nuisance factors, a row per pair.
+
+        Column ``A``: the positive response is "(A)"; column ``Y``: the positive option's text is "Yes", where
+        all options are exactly Yes and No. Then the pairs' own factors. A column is there only if every pair
+        has a value.
+        """
+        import pandas as pd
+
+        columns: dict[str, list[Any]] = {
+            "A": [pair.positive_is_a for pair in self],
+            "Y": [pair.positive_is_yes for pair in self],
+        }
+        for name in dict.fromkeys(name for pair in self for name in pair.factors):
+            columns[name] = [pair.factors.get(name) for pair in self]
+        complete = {name: values for name, values in columns.items() if None not in values}
+        return pd.DataFrame(complete, index=range(len(self)))
+
+
+def check_disjoint(train: Sequence[ContrastivePair], test: Sequence[ContrastivePair]) -> None:
+    """Raise ValueError if a pair is in both."""
+    both = {pair.key for pair in train} & {pair.key for pair in test}
+    if both:
+        prompt, positive, _ = min(both)
+        raise ValueError(
+            f"{len(both)} pairs are in both parts, e.g. {prompt[:60]!r} with {positive!r}: a test on them says "
+            "nothing. Remove repetitions first (PairDataset.unique)"
+        )

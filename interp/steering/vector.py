@@ -1,0 +1,232 @@
+"""`SteeringVector`: a direction per layer, its arithmetic, and its two files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from interp.core.device import make_generator
+from interp.core.files import atomic_write, read_json, sha256_file, write_json
+from interp.models.sites import BLOCK_SITES
+
+if TYPE_CHECKING:
+    from interp.models.language_model import LanguageModel
+
+SCHEMA_VERSION = 1
+CONFIG, WEIGHTS = "steering.json", "vectors.safetensors"
+
+
+@dataclass(eq=False)
+class SteeringVector:
+    """A direction [d] for each of some layers.
+
+    Attributes:
+        directions: by layer, in float32 unless given otherwise; sorted by layer.
+        meta: how it was made, as JSON values. ``meta["site"]`` is the name of the site in the block where the
+            directions live, "resid_post" where not given.
+
+    Raises:
+        ValueError: no direction, one that is not a finite vector, different widths, a negative layer, or an
+            unknown site.
+    """
+
+    directions: dict[int, Float[Tensor, " d"]]
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.directions:
+            raise ValueError("directions = {}: give at least one layer's direction")
+        self.directions = {layer: self.directions[layer] for layer in sorted(self.directions)}
+        self.meta = {"site": "resid_post", **self.meta}
+        if self.site not in BLOCK_SITES:
+            raise ValueError(
+                f"meta['site'] = {self.site!r} is no site of a block; choose {', '.join(BLOCK_SITES)}"
+            )
+        for layer, direction in self.directions.items():
+            if not isinstance(layer, int) or layer < 0:
+                raise ValueError(f"directions: the layer {layer!r} must be an integer from 0 on")
+            if direction.ndim != 1 or not direction.is_floating_point():
+                raise ValueError(
+                    f"the direction of layer {layer} is {direction.dtype} of shape {tuple(direction.shape)}; "
+                    "give a floating-point vector [d]"
+                )
+            if not torch.isfinite(direction).all():
+                raise ValueError(f"the direction of layer {layer} holds NaN or infinite values")
+        widths = {layer: len(direction) for layer, direction in self.directions.items()}
+        if len(set(widths.values())) > 1:
+            raise ValueError(f"directions of different widths: {widths}")
+
+    @property
+    def site(self) -> str:
+        return self.meta["site"]
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return tuple(self.directions)
+
+    @property
+    def d(self) -> int:
+        """The width."""
+        return len(next(iter(self.directions.values())))
+
+    def __getitem__(self, layer: int) -> Float[Tensor, " d"]:
+        if layer not in self.directions:
+            raise KeyError(f"this vector has no layer {layer}; it has {', '.join(map(str, self.layers))}")
+        return self.directions[layer]
+
+    def __repr__(self) -> str:
+        layers = f"layer {self.layers[0]}" if len(self.layers) == 1 else f"{len(self.layers)} layers"
+        made = ", ".join(f"{k}={self.meta[k]!r}" for k in ("dataset", "method", "n_pairs") if k in self.meta)
+        return f"SteeringVector({self.site}, {layers}, d {self.d}{', ' if made else ''}{made})"
+
+    def only(self, *layers: int) -> SteeringVector:
+        """The same vector at some of its layers."""
+        return SteeringVector({layer: self[layer] for layer in layers}, self.meta)
+
+    def norms(self) -> dict[int, float]:
+        return {layer: float(direction.float().norm()) for layer, direction in self.directions.items()}
+
+    # Arithmetic; a layer that only one of two vectors has counts as zero in the other.
+
+    def __add__(self, other: SteeringVector) -> SteeringVector:
+        self._check_fits(other)
+        zero = torch.zeros(self.d)
+        layers = (*self.layers, *(layer for layer in other.layers if layer not in self.directions))
+        return SteeringVector(
+            {n: self.directions.get(n, zero) + other.directions.get(n, zero) for n in layers},
+            self._shared(other),
+        )
+
+    def __sub__(self, other: SteeringVector) -> SteeringVector:
+        return self + -other
+
+    def __mul__(self, factor: float) -> SteeringVector:
+        return self._each(lambda direction: direction * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: float) -> SteeringVector:
+        return self._each(lambda direction: direction / divisor)
+
+    def __neg__(self) -> SteeringVector:
+        return self._each(lambda direction: -direction)
+
+    def normalize(self, to: float | SteeringVector = 1.0) -> SteeringVector:
+        """Rescaled to a norm, or layer by layer to the norms of another vector.
+
+        Raises ValueError where a direction is zero, or where the other vector lacks a layer.
+        """
+        norms, wanted = self.norms(), {}
+        for layer in self.layers:
+            if norms[layer] == 0:
+                raise ValueError(f"the direction of layer {layer} is zero: it can't be rescaled")
+            wanted[layer] = float(to[layer].float().norm()) if isinstance(to, SteeringVector) else float(to)
+        return SteeringVector({n: v * (wanted[n] / norms[n]) for n, v in self.directions.items()}, self.meta)
+
+    def cosine(self, other: SteeringVector) -> dict[int, float]:
+        """Cosine at each layer that both have; NaN where one of the two is zero."""
+        self._check_fits(other)
+        shared = [layer for layer in self.layers if layer in other.directions]
+        if not shared:
+            raise ValueError(f"no layer in common: {self.layers} and {other.layers}")
+        result = {}
+        for layer in shared:
+            a, b = (vector[layer].double().cpu() for vector in (self, other))
+            result[layer] = float(a @ b / (a.norm() * b.norm()))
+        return result
+
+    def random_like(self, seed: int = 0) -> SteeringVector:
+        """Random directions of the same norms: the baseline that a vector has to beat."""
+        generator = make_generator(seed, "random_like")
+        norms = self.norms()
+        drawn = {layer: torch.randn(self.d, generator=generator) for layer in self.layers}
+        meta = {"site": self.site, "method": "random", "seed": seed}
+        return SteeringVector({n: v * (norms[n] / v.norm()) for n, v in drawn.items()}, meta)
+
+    def to(
+        self, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> SteeringVector:
+        return self._each(lambda direction: direction.to(device=device, dtype=dtype))
+
+    def apply(
+        self, model: LanguageModel, multiplier: float | Tensor = 1.0, **how: Any
+    ) -> AbstractContextManager[None]:
+        """Steer `model` while the context is open; see :func:`interp.steering.apply.steer`."""
+        from interp.steering.apply import steer
+
+        return steer(model, self, multiplier, **how)
+
+    # Files.
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write ``vectors.safetensors`` and then ``steering.json``, which names its checksum; each whole or not."""
+        folder = Path(folder)
+        tensors = {f"layer.{n}": v.detach().cpu().contiguous().clone() for n, v in self.directions.items()}
+        with atomic_write(folder / WEIGHTS) as temporary:
+            save_file(tensors, temporary)
+        config = {
+            "schema_version": SCHEMA_VERSION,
+            "layers": list(self.layers),
+            "d": self.d,
+            "sha256": sha256_file(folder / WEIGHTS),
+            "meta": self.meta,
+        }
+        write_json(folder / CONFIG, config)
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> SteeringVector:
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: a file is broken, of a newer schema, or the two don't belong together; it is named.
+        """
+        config_path, weights_path = Path(folder) / CONFIG, Path(folder) / WEIGHTS
+        for path in (config_path, weights_path):
+            if not path.is_file():
+                raise FileNotFoundError(
+                    f"{path} is missing: {folder} is no steering vector's folder, or not all of it"
+                )
+        config = read_json(config_path)
+        missing = [k for k in ("schema_version", "layers", "sha256", "meta") if k not in config]
+        if missing:
+            raise ValueError(f"{config_path} lacks {', '.join(missing)}: not one of our steering vectors")
+        if config["schema_version"] > SCHEMA_VERSION:
+            raise ValueError(
+                f"{config_path} has schema_version {config['schema_version']}, this library reads up to "
+                f"{SCHEMA_VERSION}: update interp-toolkit"
+            )
+        if sha256_file(weights_path) != config["sha256"]:
+            raise ValueError(
+                f"{weights_path} is corrupt (its SHA-256 is not the one in {CONFIG}): copy it again"
+            )
+        try:
+            tensors = load_file(weights_path, device=str(device))
+        except SafetensorError as error:
+            raise ValueError(f"{weights_path} is broken ({error}): copy it again") from error
+        return cls({layer: tensors[f"layer.{layer}"] for layer in config["layers"]}, config["meta"])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> SteeringVector:
+        return SteeringVector({layer: change(v) for layer, v in self.directions.items()}, self.meta)
+
+    def _check_fits(self, other: SteeringVector) -> None:
+        if not isinstance(other, SteeringVector):
+            raise TypeError(f"expected a SteeringVector, got a {type(other).__name__}")
+        if other.d != self.d:
+            raise ValueError(f"widths differ: {self.d} and {other.d}; the vectors are of different models")
+        if other.site != self.site:
+            raise ValueError(f"sites differ: {self.site} and {other.site}")
+
+    def _shared(self, other: SteeringVector) -> dict[str, Any]:
+        return {k: v for k, v in self.meta.items() if k in other.meta and other.meta[k] == v}
