@@ -115,8 +115,11 @@ class TrainStep:
         else:
             self.optimizer = torch.optim.Adam(trained, betas=betas, eps=eps)
 
-        device = self.params.W_dec.device
-        self._sparse = sparse_backend_for(device, self.params.W_dec.dtype) if backend == "auto" else backend
+        W_dec = self.params.W_dec
+        device = W_dec.device
+        self._sparse = (
+            sparse_backend_for(device, W_dec.dtype, W_dec.shape[1]) if backend == "auto" else backend
+        )
         self._switch: DensitySwitch | None = None
         if backend == "auto" and self._sparse is not None:
             crossover = CPU_CROSSOVER if device.type == "cpu" else GPU_CROSSOVER

@@ -20,6 +20,8 @@ BACKENDS = ("auto", "dense", "reference", "cpu", "triton")
 CPU_CROSSOVER = 0.15
 GPU_CROSSOVER = 0.01
 
+TRITON_WIDEST = 16384  # of a row that one program of the Triton latent pass holds in registers
+
 _MODULES = {
     "dense": "interp.sae.kernels.tiled",
     "reference": "interp.sae.kernels.reference",
@@ -56,15 +58,17 @@ def installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
 
-def sparse_backend_for(device: torch.device, dtype: torch.dtype) -> str | None:
-    """The compiled backend for a device and a parameter dtype, or None where only dense torch pays."""
+def sparse_backend_for(device: torch.device, dtype: torch.dtype, width: int) -> str | None:
+    """The compiled backend for a device, a parameter dtype and a width d, or None where only dense torch pays."""
     if device.type == "cpu" and dtype in (torch.float32, torch.float64):
         if installed("numba"):
             return "cpu"
         warn_once(_log, "numba-auto", "numba is not installed: SAE training stays dense; pip install numba")
         return None
     if device.type == "cuda" and dtype == torch.float32 and installed("triton"):
-        return "triton"
+        if width <= TRITON_WIDEST:
+            return "triton"
+        warn_once(_log, "wide", f"width {width} is over {TRITON_WIDEST}: SAE steps stay dense on this device")
     return None
 
 

@@ -63,7 +63,7 @@ def decode(
 
 
 def _backend(tensor: Tensor) -> Backend:
-    return load_backend(sparse_backend_for(tensor.device, tensor.dtype) or "reference")
+    return load_backend(sparse_backend_for(tensor.device, tensor.dtype, tensor.shape[-1]) or "reference")
 
 
 def _products(xc: Tensor, weight: Tensor, gates: OpenGates) -> Tensor:

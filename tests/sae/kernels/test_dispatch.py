@@ -80,11 +80,13 @@ def test_auto_starts_dense_says_so_and_turns_sparse(caplog) -> None:
 
 
 def test_devices_and_dtypes() -> None:
-    assert sparse_backend_for(torch.device("cpu"), torch.float32) == "cpu"
-    assert sparse_backend_for(torch.device("cpu"), torch.float16) is None
-    assert sparse_backend_for(torch.device("mps"), torch.float32) is None
+    assert sparse_backend_for(torch.device("cpu"), torch.float32, 512) == "cpu"
+    assert sparse_backend_for(torch.device("cpu"), torch.float16, 512) is None
+    assert sparse_backend_for(torch.device("mps"), torch.float32, 512) is None
     cuda = "triton" if importlib.util.find_spec("triton") else None
-    assert sparse_backend_for(torch.device("cuda"), torch.float32) == cuda
+    assert sparse_backend_for(torch.device("cuda"), torch.float32, 512) == cuda
+    assert sparse_backend_for(torch.device("cuda"), torch.float32, 16384) == cuda
+    assert sparse_backend_for(torch.device("cuda"), torch.float32, 16385) is None
 
 
 def test_without_numba_cpu_kernels_are_plain_torch_and_say_so_once(without_numba, caplog) -> None:

@@ -14,7 +14,7 @@ from tests.sae.kernels.cases import batch, gated_params
 
 @pytest.fixture(params=["cpu", "reference"])
 def backend(request, monkeypatch) -> str:
-    monkeypatch.setattr(inference, "sparse_backend_for", lambda device, dtype: request.param)
+    monkeypatch.setattr(inference, "sparse_backend_for", lambda device, dtype, width: request.param)
     return request.param
 
 
@@ -62,7 +62,7 @@ def test_a_pre_activation_equal_to_its_threshold_stays_silent(backend: str) -> N
 
 
 def test_other_dtypes_fall_back_to_plain_torch() -> None:
-    assert dispatch.sparse_backend_for(torch.device("cpu"), torch.bfloat16) is None
+    assert dispatch.sparse_backend_for(torch.device("cpu"), torch.bfloat16, 9) is None
     W = torch.eye(3, dtype=torch.bfloat16)
     codes = encode_jumprelu(W, torch.zeros(3, dtype=torch.bfloat16), W)
     assert codes.latents.tolist() == [0, 1, 2]

@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-WIDEST = 16384  # of a row that one program of the latent pass holds in registers
+from interp.sae.kernels.dispatch import TRITON_WIDEST
 
 
 def check(interpretable: Any, *tensors: Tensor | None) -> None:
@@ -31,8 +31,8 @@ def check(interpretable: Any, *tensors: Tensor | None) -> None:
                 f"backend='triton' needs tensors on a CUDA device, got {tensor.device}: move them, or use "
                 "backend='auto' (numba on a CPU), or set TRITON_INTERPRET=1 before importing triton to debug"
             )
-        if tensor.dim() == 2 and tensor.shape[1] > WIDEST:
-            raise ValueError(f"width d={tensor.shape[1]} is over {WIDEST}: use backend='dense'")
+        if tensor.dim() == 2 and tensor.shape[1] > TRITON_WIDEST:
+            raise ValueError(f"width d={tensor.shape[1]} is over {TRITON_WIDEST}: use backend='dense'")
 
 
 def check_in_place(tensors: NamedTuple) -> None:
