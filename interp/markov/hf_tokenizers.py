@@ -1,0 +1,98 @@
+"""Dictionaries learnt by Hugging Face's `tokenizers`: BPE, WordPiece and Unigram over symbols as characters."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from interp.core.messages import one_of
+from interp.markov.bpe import apply_merges
+from interp.markov.encoders import Token
+from interp.markov.tokenizer import Tokenizer
+
+KINDS = ("bpe", "wordpiece", "unigram")
+CHUNK = 512  # characters: training on one long string takes a hundred times as long and learns the same
+FIRST = ord("0")
+
+
+class HFTokenizer(Tokenizer):
+    """A dictionary learnt by the `tokenizers` library, encoded here by the rule of its kind.
+
+    BPE applies its merges, WordPiece takes the longest token, Unigram (a likelihood encoder) the likeliest way under
+    the probabilities it learnt. The library's own encoder gives the same ids but is made for words: a text would have
+    to be cut up. `hf_` is the library's tokenizer; it reads `as_characters(x)`.
+
+    Args:
+        kind: bpe, wordpiece or unigram. Unigram training is slow: give it at most some 50 thousand symbols.
+        max_piece_length: longest token of a Unigram dictionary.
+    """
+
+    encoders = ("native",)
+
+    def __init__(self, kind: str, vocab_size: int, *, max_piece_length: int = 16) -> None:
+        one_of("kind", kind, KINDS)
+        super().__init__(vocab_size, "native")
+        self.hf_kind, self.max_piece_length = kind, max_piece_length
+        self.kind = {"bpe": "HF BPE", "wordpiece": "HF WordPiece", "unigram": "HF Unigram"}[kind]
+
+    def _learn(self, x: Int[np.ndarray, " n"], alphabet_size: int) -> list[Token]:
+        text = as_characters(x)
+        chunks = [text[i : i + CHUNK] for i in range(0, len(text), CHUNK)]
+        self.hf_, trainer = self._untrained([chr(FIRST + symbol) for symbol in range(alphabet_size)])
+        self.hf_.train_from_iterator(chunks, trainer)
+        model = json.loads(self.hf_.to_str())["model"]
+        scores: dict[str, float] = {}
+        if self.hf_kind == "unigram":
+            scores = {piece: score for piece, score in model["vocab"] if piece != "<unk>"}
+            pieces = list(scores)
+        else:
+            pieces = [piece for piece in sorted(model["vocab"], key=model["vocab"].get) if piece != "[UNK]"]
+            # WordPiece spells all but a word's first token with "##"; a text is one word.
+            pieces = [piece.removeprefix("##") for piece in pieces]
+        symbols: list[Token] = [(symbol,) for symbol in range(alphabet_size)]
+        longer = [tuple(ord(c) - FIRST for c in piece) for piece in pieces if len(piece) > 1]
+        tokens = list(dict.fromkeys(symbols + longer))
+        ids = {token: i for i, token in enumerate(tokens)}
+        if self.hf_kind == "bpe":
+            pairs = [[tuple(ord(c) - FIRST for c in side) for side in pair] for pair in model["merges"]]
+            self.merges_ = [(ids[left], ids[right]) for left, right in pairs]
+        known = {tuple(ord(c) - FIRST for c in piece): score for piece, score in scores.items()}
+        lowest = min(known.values(), default=0.0) - 10.0  # the library's own penalty for what it doesn't know
+        self.log_probabilities_ = np.array([known.get(token, lowest) for token in tokens])
+        return tokens
+
+    def _untrained(self, alphabet: list[str]) -> tuple[Any, Any]:
+        from tokenizers import Tokenizer as HuggingFace
+        from tokenizers import models, trainers
+
+        common: dict[str, Any] = {
+            "vocab_size": self.vocab_size,
+            "initial_alphabet": alphabet,
+            "show_progress": False,
+        }
+        if self.hf_kind == "bpe":
+            return HuggingFace(models.BPE()), trainers.BpeTrainer(**common, special_tokens=[])
+        if self.hf_kind == "unigram":
+            trainer = trainers.UnigramTrainer(
+                **common, unk_token="<unk>", max_piece_length=self.max_piece_length, special_tokens=[]
+            )
+            return HuggingFace(models.Unigram()), trainer
+        model = models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=10**9)
+        return HuggingFace(model), trainers.WordPieceTrainer(**common, special_tokens=["[UNK]"])
+
+    def _encode(self, x: Int[np.ndarray, " n"]) -> Int[np.ndarray, " tokens"]:
+        if self.hf_kind == "bpe":
+            return apply_merges(x.astype(np.int64), self.merges_, self.alphabet_size_)
+        from interp.markov.encoders import greedy_encode, likeliest_encode
+
+        if self.hf_kind == "wordpiece":
+            return greedy_encode(x, self._trie)
+        return likeliest_encode(x, self._trie, self.log_probabilities_)
+
+
+def as_characters(x: Int[np.ndarray, " n"]) -> str:
+    """Symbol s as the character `"0" + s`."""
+    return "".join(map(chr, (np.asarray(x, np.int64) + FIRST).tolist()))
