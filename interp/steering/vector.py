@@ -21,6 +21,7 @@ from interp.models.sites import BLOCK_SITES
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
+    from interp.steering.quality import QualityReport
 
 SCHEMA_VERSION = 1
 CONFIG, WEIGHTS = "steering.json", "vectors.safetensors"
@@ -144,6 +145,17 @@ class SteeringVector:
             a, b = (vector[layer].double().cpu() for vector in (self, other))
             result[layer] = float(a @ b / (a.norm() * b.norm()))
         return result
+
+    def quality(self) -> QualityReport:
+        """How far the pairs that this vector was extracted from agree on it, layer by layer."""
+        if "quality" not in self.meta:
+            raise ValueError(
+                "this vector was not extracted from pairs (or is a sum of several): it has no quality"
+            )
+        from interp.steering.quality import QualityReport
+
+        report = QualityReport.from_dict(self.meta["quality"])
+        return QualityReport({layer: report[layer] for layer in self.layers if layer in report.layers})
 
     def random_like(self, seed: int = 0) -> SteeringVector:
         """Random directions of the same norms: the baseline that a vector has to beat."""
