@@ -1,0 +1,147 @@
+"""From words in a probe's space to trees: which pairs are edges, who is the head, what is the relation."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+BLOCK = 1 << 16  # pairs whose distances are computed at once
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Every pair of words (a < b) of the same sentence, sentence by sentence, in order of (a, b)."""
+
+    a: Int[np.ndarray, " Q"]
+    b: Int[np.ndarray, " Q"]
+    n_words: int
+
+    @classmethod
+    def within(cls, starts: np.ndarray, keep: np.ndarray | None = None) -> Pairs:
+        """Pairs of sentences that begin at `starts[:-1]`; words for which `keep` is false are in none."""
+        firsts, seconds = [], []
+        for start, end in itertools.pairwise(starts):
+            words = np.arange(start, end) if keep is None else start + np.flatnonzero(keep[start:end])
+            a, b = np.triu_indices(len(words), k=1)
+            firsts.append(words[a])
+            seconds.append(words[b])
+        return cls(np.concatenate(firsts), np.concatenate(seconds), int(starts[-1]))
+
+    def squared_distances(self, z: Float[np.ndarray, "N k"]) -> Float[np.ndarray, " Q"]:
+        parts = []
+        for at in range(0, len(self.a), BLOCK):
+            gap = z[self.a[at : at + BLOCK]] - z[self.b[at : at + BLOCK]]
+            parts.append(np.einsum("ij,ij->i", gap, gap))
+        return np.concatenate([*parts, np.empty(0, z.dtype)])
+
+
+def spanning_forest(
+    weights: Float[np.ndarray, " Q"], pairs: Pairs
+) -> tuple[Int[np.ndarray, " E"], Int[np.ndarray, " E"]]:
+    """The minimum spanning tree of every sentence, by one call of scipy over all of them.
+
+    A tree depends on the order of the weights only, so their ranks stand in for them: ties are broken by
+    (weight, first word, second word), and no weight is 0, which scipy would take for a missing edge.
+
+    Returns the two words of each edge, the smaller first.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    ranks = np.empty(len(weights))
+    ranks[np.argsort(weights, kind="stable")] = np.arange(1, len(weights) + 1)
+    graph = coo_array((ranks, (pairs.a, pairs.b)), shape=(pairs.n_words, pairs.n_words))
+    tree = minimum_spanning_tree(graph.tocsr()).tocoo()
+    order = np.lexsort((tree.col, tree.row))
+    return tree.row[order].astype(np.int64), tree.col[order].astype(np.int64)
+
+
+def cosines(
+    vectors: Float[np.ndarray, "E k"], prototypes: Float[np.ndarray, "R k"], eps: float = 1e-12
+) -> Float[np.ndarray, "E R"]:
+    """Cosine of every vector with every prototype; 0 where either is 0."""
+    lengths = np.linalg.norm(vectors, axis=1)[:, None] * np.linalg.norm(prototypes, axis=1)
+    return vectors @ prototypes.T / np.maximum(lengths, eps)
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Decoded edges: the head, the dependent and the number of the relation of each."""
+
+    heads: Int[np.ndarray, " E"]
+    dependents: Int[np.ndarray, " E"]
+    types: Int[np.ndarray, " E"]
+
+
+def orient(
+    u: np.ndarray, v: np.ndarray, z: Float[np.ndarray, "N k"], prototypes: Float[np.ndarray, "R k"]
+) -> Edges:
+    """Label pairs and say which word is the head: the prototype nearest in |cosine| decides, by its sign.
+
+    Edges point from the dependent to the head, z_head - z_dependent (Diego-Simon et al. 2024).
+    """
+    scores = cosines(z[u] - z[v], prototypes)
+    types = np.abs(scores).argmax(1)
+    forward = np.take_along_axis(scores, types[:, None], 1)[:, 0] > 0
+    return Edges(np.where(forward, u, v), np.where(forward, v, u), types)
+
+
+def orient_from_root(
+    u: np.ndarray,
+    v: np.ndarray,
+    z: Float[np.ndarray, "N k"],
+    prototypes: Float[np.ndarray, "R k"],
+    starts: np.ndarray,
+    roots: np.ndarray | None = None,
+) -> Edges:
+    """Like `orient`, but every sentence becomes a tree that hangs on one root.
+
+    Args:
+        roots: the root of each sentence; None takes the word from which most edges point as `orient` would
+            have them, ties by the summed |cosine| of those edges, then the first word.
+    """
+    free = orient(u, v, z, prototypes)
+    strength = np.abs(cosines(z[u] - z[v], prototypes)).max(1)
+    heads, dependents = [], []
+    sentence = np.searchsorted(starts, u, side="right") - 1
+    for index in range(len(starts) - 1):
+        here = np.flatnonzero(sentence == index)
+        neighbours: dict[int, list[int]] = {}
+        for a, b in zip(u[here].tolist(), v[here].tolist(), strict=True):
+            neighbours.setdefault(a, []).append(b)
+            neighbours.setdefault(b, []).append(a)
+        wished = {
+            (head, word): value
+            for head, word, value in zip(
+                free.heads[here].tolist(),
+                free.dependents[here].tolist(),
+                strength[here].tolist(),
+                strict=True,
+            )
+        }
+        candidates = sorted(neighbours) if roots is None else [int(roots[index])]
+        best = max(
+            (_downwards(root, neighbours) for root in candidates),
+            key=lambda edges: (len(wished.keys() & edges), sum(wished.get(edge, 0.0) for edge in edges)),
+            default=[],
+        )
+        heads += [head for head, _ in best]
+        dependents += [word for _, word in best]
+    head, word = np.array(heads, dtype=np.int64), np.array(dependents, dtype=np.int64)
+    return Edges(head, word, cosines(z[head] - z[word], prototypes).argmax(1))
+
+
+def _downwards(root: int, neighbours: dict[int, list[int]]) -> list[tuple[int, int]]:
+    """(head, dependent) of every edge of a tree, seen from its root."""
+    edges, open_, seen = [], [root], {root}
+    while open_:
+        head = open_.pop()
+        for word in neighbours.get(head, []):
+            if word not in seen:
+                seen.add(word)
+                edges.append((head, word))
+                open_.append(word)
+    return edges

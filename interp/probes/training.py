@@ -1,0 +1,308 @@
+"""Training all probes of a bank in one computation, each ending where it would have ended alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.core.callbacks import Callback
+from interp.core.history import History
+from interp.core.runtime import Runtime
+from interp.core.stream import ArrayStream
+from interp.core.task import LossOutput, OptimizerSpec, StepContext
+from interp.core.trainer import Trainer, TrainerConfig
+from interp.probes.bank import ProbeBank, ProbeSpec
+from interp.probes.losses import angular_loss, root_loss, structural_depth_loss, structural_distance_loss
+from interp.probes.readout import Pairs, orient, spanning_forest
+from interp.probes.scores import match
+from interp.probes.tree_data import TreeData
+from interp.probes.treebank import DependencyTree, relation_types
+from interp.probes.words import WordActivations
+
+
+@dataclass(frozen=True)
+class ProbeTraining:
+    """How probes are trained.
+
+    Attributes:
+        lr: Adam's.
+        batch_size: sentences a step; the angular loss pools their edges.
+        max_epochs: passes over the training sentences.
+        patience: a probe whose validation score has not risen for so many evaluations is finished (only with
+            validation sentences). Its score is the LAS, without relation types the UUAS.
+        eval_every: epochs between evaluations.
+        standardize: give every feature mean 0 and standard deviation 1 over the training words first.
+        seed: order of the sentences.
+        device: where to train.
+        out_dir: a folder for checkpoints, from which an interrupted run goes on.
+        progress: show a bar.
+    """
+
+    lr: float = 1e-3
+    batch_size: int = 50
+    max_epochs: int = 100
+    patience: int = 10
+    eval_every: int = 1
+    standardize: bool = True
+    seed: int = 0
+    device: str = "auto"
+    out_dir: str | None = None
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.lr > 0:
+            raise ValueError(f"lr={self.lr}: must be positive")
+        for name in ("batch_size", "max_epochs", "patience", "eval_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+
+
+@dataclass(frozen=True)
+class FittedProbes:
+    """A trained bank, the loss over the run, and where validation chose each probe's weights.
+
+    Attributes:
+        validation_scores: [evaluations P] or None.
+        best_epochs: epoch of each probe's weights; None without validation.
+    """
+
+    bank: ProbeBank
+    history: History
+    validation_scores: Float[np.ndarray, "e P"] | None = field(default=None, repr=False)
+    best_epochs: tuple[int, ...] | None = None
+
+
+def fit_probes(
+    words: WordActivations,
+    trees: Sequence[DependencyTree],
+    specs: Sequence[ProbeSpec],
+    config: ProbeTraining | None = None,
+    *,
+    validation: tuple[WordActivations, Sequence[DependencyTree]] | None = None,
+) -> FittedProbes:
+    """Train probes of any layers, ranks and weights together.
+
+    Every probe gets the numbers (up to rounding) that it would have got alone with the same seeds: they share
+    the batches, and no term of the loss joins two of them.
+
+    Args:
+        trees: of `words`, sentence by sentence.
+        validation: chooses each probe's epoch; None keeps the last.
+
+    Raises:
+        ValueError: activations that do not fit the trees or are not finite, an unknown layer, a rank above the
+            width, or an angular weight with fewer than two relation types.
+    """
+    config = config or ProbeTraining()
+    words.check(trees)
+    relations = relation_types(trees)
+    if len(relations) < 2 and any(spec.angular for spec in specs):
+        raise ValueError(f"angular > 0 needs two relation types or more, the trees have {list(relations)}")
+    data = TreeData(trees, relations)
+    bank = ProbeBank(specs, words.d, words.layers, relations)
+    values = bank.select(words)
+    _check_finite(values, bank.layers)
+    if config.standardize:
+        _set_statistics(bank, values)
+    task = ProbeTask(bank, values, data, config.lr)
+    per_epoch = math.ceil(len(data) / config.batch_size)
+    chooser = None if validation is None else _KeepBestOfEach(bank, task, *validation, config)
+    trainer = Trainer(
+        TrainerConfig(
+            max_steps=per_epoch * config.max_epochs,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            checkpoint_every=None if config.out_dir is None else per_epoch * 5,
+            log_every=per_epoch * config.eval_every,
+            out_dir=config.out_dir,
+            progress=config.progress,
+        ),
+        Runtime(config.device),
+        callbacks=[] if chooser is None else [chooser],
+    )
+    stream = ArrayStream(torch.arange(len(data)), seed=config.seed)
+    history = trainer.fit(task, stream)
+    if chooser is not None:
+        chooser.restore()
+    task.set_prototypes()
+    bank.requires_grad_(False)
+    if chooser is None:
+        return FittedProbes(bank, history)
+    return FittedProbes(bank, history, np.array(chooser.scores), tuple(chooser.best_epochs))
+
+
+def without_training(words: WordActivations, trees: Sequence[DependencyTree], layer: int) -> ProbeBank:
+    """The control "no probe": the standardised activations themselves, with the prototypes of the trees."""
+    words.check(trees)
+    relations = relation_types(trees)
+    bank = ProbeBank([ProbeSpec(layer, rank=words.d)], words.d, words.layers, relations)
+    values = bank.select(words)
+    _set_statistics(bank, values)
+    with torch.no_grad():
+        bank.weight.copy_(torch.eye(words.d))
+    ProbeTask(bank, values, TreeData(trees, relations), lr=1.0).set_prototypes()
+    return bank.requires_grad_(False)
+
+
+class ProbeTask:
+    """The losses of all probes of a bank over batches of sentences, for `core.Trainer`.
+
+    The loss is the sum over probes of each one's mean over the sentences of the batch.
+    """
+
+    def __init__(self, bank: ProbeBank, values: Float[Tensor, "L N d"], data: TreeData, lr: float) -> None:
+        self.bank, self.values, self.data, self.lr = bank, values, data, lr
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {"probes": self.bank}
+
+    def config(self) -> dict[str, Any]:
+        """What a checkpoint must agree on."""
+        return {"lr": self.lr, "probes": [asdict(spec) for spec in self.bank.specs]}
+
+    def configure_optimizers(self, max_steps: int) -> OptimizerSpec:
+        return OptimizerSpec(torch.optim.Adam(self.bank.parameters(), lr=self.lr))
+
+    def loss(self, sentences: Tensor, ctx: StepContext) -> LossOutput:
+        batch = self.data.batch(sentences.cpu())
+        bank = ctx.modules["probes"]
+        device, dtype = self.bank.weight.device, self.bank.weight.dtype
+        z = bank(self.values.index_select(1, batch.words).to(device, dtype))
+        terms: dict[str, Tensor] = {}
+        if self._uses("distance", "depth", "root"):
+            padded, mask = z[:, batch.padded.to(device)], batch.mask.to(device)
+            if self._uses("distance"):
+                terms["distance"] = structural_distance_loss(padded, batch.distances.to(device, dtype), mask)
+            if self._uses("depth"):
+                terms["depth"] = structural_depth_loss(padded, batch.depths.to(device, dtype), mask)
+            if self._uses("root"):
+                terms["root"] = root_loss(padded, batch.roots.to(device), self.bank.centre)
+        if self._uses("angular"):
+            edges = z[:, batch.heads.to(device)] - z[:, batch.dependents.to(device)]
+            terms["angular"] = angular_loss(edges, batch.types.to(device))
+        total = torch.stack(
+            [(self.bank.term_weights(name) * term).sum() for name, term in terms.items()]
+        ).sum()
+        count = len(sentences)
+        metrics: dict[str, Any] = {f"{name}_loss": term.detach().mean() for name, term in terms.items()}
+        return LossOutput(total * count, count, metrics)
+
+    def set_prototypes(self) -> None:
+        """Give every probe the mean edge of each type: the mean edge of the activations, mapped."""
+        with torch.no_grad():
+            self.bank.prototypes.copy_(self.mean_edges @ self.bank.maps())
+
+    @property
+    def mean_edges(self) -> Float[Tensor, "P R d"]:
+        """Mean of head minus dependent over the edges of each type, in activation space."""
+        if not hasattr(self, "_mean_edges"):
+            words = self.data.dependents
+            heads, types = self.data.heads[words], self.data.types[words]
+            counts = torch.bincount(types, minlength=len(self.bank.relations)).clamp_min(1)
+            # As a difference of two sums of words, so that no [L E d] of edges is needed.
+            sums = torch.zeros(len(self.bank.relations), self.values.shape[1], dtype=torch.float64)
+            sums.index_put_((types, heads), torch.ones(len(words), dtype=torch.float64), accumulate=True)
+            sums.index_put_((types, words), -torch.ones(len(words), dtype=torch.float64), accumulate=True)
+            weights = (sums / counts[:, None]).to(self.values)
+            means = torch.stack([weights @ layer for layer in self.values])
+            device, dtype = self.bank.weight.device, self.bank.weight.dtype
+            self._mean_edges = means.to(device, dtype)[self.bank.slots]
+        return self._mean_edges
+
+    def _uses(self, *terms: str) -> bool:
+        return any(getattr(spec, term) for spec in self.bank.specs for term in terms)
+
+
+class _KeepBestOfEach(Callback):
+    """Remembers the weights of every probe's best evaluation; ends the run when all have stopped improving.
+
+    A probe whose patience has run out keeps what it had, whatever comes after: as if it were alone.
+    """
+
+    def __init__(
+        self,
+        bank: ProbeBank,
+        task: ProbeTask,
+        words: WordActivations,
+        trees: Sequence[DependencyTree],
+        config: ProbeTraining,
+    ) -> None:
+        words.check(trees)
+        self.bank, self.task, self.words, self.config = bank, task, words, config
+        self.data = TreeData(trees, bank.relations)
+        self.pairs = Pairs.within(self.data.starts.numpy())
+        self.scores: list[list[float]] = []
+        self.best = [-1.0] * len(bank)
+        self.best_epochs = [0] * len(bank)
+        self.waited = [0] * len(bank)
+        self.weights = bank.weight.detach().clone()
+        self.centres = bank.centre.detach().clone()
+
+    def on_log(self, trainer: Trainer, step: int, metrics: dict[str, float]) -> None:
+        scores = self.evaluate()
+        self.scores.append(scores)
+        epoch = len(self.scores) * self.config.eval_every
+        for probe, score in enumerate(scores):
+            if self.waited[probe] >= self.config.patience:
+                continue
+            if score > self.best[probe]:
+                self.best[probe], self.best_epochs[probe], self.waited[probe] = score, epoch, 0
+                self.weights[probe] = self.bank.weight[probe].detach()
+                self.centres[probe] = self.bank.centre[probe].detach()
+            else:
+                self.waited[probe] += 1
+        metrics["valid_score"] = float(np.mean(scores))
+        if min(self.waited) >= self.config.patience:
+            trainer.stop("no probe improves on the validation sentences any more")
+
+    def evaluate(self) -> list[float]:
+        """LAS of every probe; UUAS where there are no types to tell apart."""
+        self.task.set_prototypes()
+        scores = []
+        for z, prototypes in zip(self.bank.transform(self.words), self.bank.prototypes, strict=True):
+            points = z.double().cpu().numpy()
+            u, v = spanning_forest(self.pairs.squared_distances(points), self.pairs)
+            found = match(orient(u, v, points, prototypes.double().cpu().numpy()), self.data).scores()
+            scores.append(found.las if len(self.bank.relations) > 1 else found.uuas)
+        return scores
+
+    def restore(self) -> None:
+        with torch.no_grad():
+            self.bank.weight.copy_(self.weights)
+            self.bank.centre.copy_(self.centres)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "scores": self.scores,
+            "best": self.best,
+            "best_epochs": self.best_epochs,
+            "waited": self.waited,
+            "weights": self.weights,
+            "centres": self.centres,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+
+def _set_statistics(bank: ProbeBank, values: Float[Tensor, "L N d"]) -> None:
+    """Mean and standard deviation of every feature over words; a feature that never varies is left alone."""
+    for slot, layer in enumerate(values):
+        spread, mean = torch.std_mean(layer.double(), dim=0, correction=0)
+        mine = bank.slots == slot
+        bank.mean[mine] = mean.to(bank.mean)
+        bank.scale[mine] = torch.where(spread > 0, spread, 1.0).to(bank.scale)
+
+
+def _check_finite(values: Float[Tensor, "L N d"], layers: Sequence[int]) -> None:
+    for layer, rows in zip(layers, values, strict=True):
+        if not bool(rows.isfinite().all()):
+            raise ValueError(f"the activations of layer {layer} hold NaN or infinite values")
