@@ -43,7 +43,9 @@ class BPETokenizer(Tokenizer):
             pair, count = most_frequent_pair(ids, len(tokens))
             if count < 2:
                 logger.warning(
-                    "the text has no pair that comes twice: %d tokens instead of %d", len(tokens), self.vocab_size
+                    "the text has no pair that comes twice: %d tokens instead of %d",
+                    len(tokens),
+                    self.vocab_size,
                 )
                 break
             ids = self._merge(tokens, ids, pair)

@@ -44,7 +44,9 @@ def greedy_encode(x: Int[np.ndarray, " n"], trie: Trie) -> Int[np.ndarray, " tok
     out = np.empty(len(x), np.int64)
     count = loops.longest_matches(x, trie.child, trie.token_at, out)
     if count < 0:
-        raise ValueError(f"no token fits at position {-count - 1}; the dictionary needs every symbol as a token")
+        raise ValueError(
+            f"no token fits at position {-count - 1}; the dictionary needs every symbol as a token"
+        )
     return out[:count].copy()
 
 
@@ -60,7 +62,9 @@ def likeliest_encode(
     out = np.empty(len(x), np.int64)
     count = loops.likeliest_path(x, trie.child, trie.token_at, np.asarray(log_probabilities, np.float64), out)
     if count < 0:
-        raise ValueError("no way to write the text has a probability above 0; the dictionary needs every symbol")
+        raise ValueError(
+            "no way to write the text has a probability above 0; the dictionary needs every symbol"
+        )
     return out[:count].copy()
 
 

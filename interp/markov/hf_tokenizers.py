@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from interp.core.messages import one_of
 from interp.markov.bpe import apply_merges

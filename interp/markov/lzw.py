@@ -29,7 +29,9 @@ class LZWTokenizer(Tokenizer):
     def _learn(self, x: Int[np.ndarray, " n"], alphabet_size: int) -> list[Token]:
         assert self.vocab_size is not None
         tokens: list[Token] = [(symbol,) for symbol in range(alphabet_size)]
-        node_after = {(-1, symbol): symbol for symbol in range(alphabet_size)}  # nodes are token ids; -1 the root
+        node_after = {
+            (-1, symbol): symbol for symbol in range(alphabet_size)
+        }  # nodes are token ids; -1 the root
         node = -1
         for symbol in x.tolist():
             if len(tokens) == self.vocab_size:

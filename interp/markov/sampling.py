@@ -45,10 +45,12 @@ def sample_chain(
     from interp.markov import loops
 
     contexts, size = tables.keep.shape
-    shifted = (np.arange(contexts) % (contexts // size) * size)[:, None]  # the context without its oldest symbol
+    shifted = (np.arange(contexts) % (contexts // size) * size)[
+        :, None
+    ]  # the context without its oldest symbol
     symbols = (np.arange(size)[None], tables.other)
-    rows = [((shifted + symbol) * size).astype(np.uint32).ravel() for symbol in symbols]
+    own, elsewhere = (((shifted + symbol) * size).astype(np.uint32).ravel() for symbol in symbols)
     out = np.empty(n, dtype)
     other = tables.other.astype(np.uint32).ravel()
-    loops.sample_chain(out, context * size, tables.keep.ravel(), other, *rows, size, seed)
+    loops.sample_chain(out, context * size, tables.keep.ravel(), other, own, elsewhere, size, seed)
     return out

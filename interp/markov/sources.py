@@ -70,7 +70,9 @@ class MarkovSource:
         off = abs(table.sum(1) - 1)
         if off.max() > 1e-8:
             row = int(off.argmax())
-            raise ValueError(f"transition: row {row} sums to {table[row].sum():.10g}; every row must sum to 1")
+            raise ValueError(
+                f"transition: row {row} sums to {table[row].sum():.10g}; every row must sum to 1"
+            )
         self.transition = table / table.sum(1, keepdims=True)
         self.alphabet_size, self.order, self.n_contexts = size, order, len(table)
         self.initial = initial
@@ -198,7 +200,9 @@ class MarkovSource:
         with np.errstate(divide="ignore"):
             first = np.full(known, -math.log(self.alphabet_size))
             if self.initial == "stationary":
-                index = [int(np.ravel_multi_index(x[:j], (self.alphabet_size,) * j)) for j in range(1, known + 1)]
+                index = [
+                    int(np.ravel_multi_index(x[:j], (self.alphabet_size,) * j)) for j in range(1, known + 1)
+                ]
                 blocks = np.log([self.block_law(j + 1)[i] for j, i in enumerate(index)])
                 first = np.diff(blocks, prepend=0.0)
             return np.concatenate([first, np.log(self.transition[self.contexts(x), x[self.order :]])])

@@ -37,7 +37,9 @@ class Tokenizer(ABC):
     def __init__(self, vocab_size: int | None, encoder: str) -> None:
         one_of("encoder", encoder, self.encoders)
         if vocab_size is not None and vocab_size < 2:
-            raise ValueError(f"vocab_size = {vocab_size} must be at least the size of the alphabet, so 2 or more")
+            raise ValueError(
+                f"vocab_size = {vocab_size} must be at least the size of the alphabet, so 2 or more"
+            )
         self.vocab_size, self.encoder = vocab_size, encoder
         self.tokens_: tuple[Token, ...] = ()
         self.token_lengths_: Int[np.ndarray, " V"] = np.zeros(0, np.int64)
@@ -168,7 +170,7 @@ class FixedLengthTokenizer(Tokenizer):
         whole = len(x) - len(x) % self.length
         ids = np.zeros(whole // self.length, np.int64)
         for j in range(self.length):
-            ids = ids * self.alphabet_size_ + x[j:whole:self.length]
+            ids = ids * self.alphabet_size_ + x[j : whole : self.length]
         if self.tail == "drop":
             return ids
         return np.concatenate([ids, self.alphabet_size_**self.length + x[whole:].astype(np.int64)])
