@@ -8,7 +8,7 @@ vector steers.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,7 +48,7 @@ class ConceptQuality:
     held_out_agreement: float
 
     def __str__(self) -> str:
-        return "\n".join(f"{f.name:<22}{_shown(getattr(self, f.name)):>10}" for f in fields(self))
+        return "\n".join(f"{name:<22}{value:>10.3f}" for name, value in asdict(self).items())
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,7 @@ class QualityReport:
         return cls({n: ConceptQuality(**q) for n, q in read.items()})
 
     def __str__(self) -> str:
-        names = [f.name for f in fields(ConceptQuality)]
-        rows = [["layer", *names]]
-        rows += [[str(n), *(_shown(getattr(q, name)) for name in names)] for n, q in self.layers.items()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(x.rjust(w) for x, w in zip(row, widths, strict=True)) for row in rows)
+        return self.to_frame().to_string(float_format="{:.3f}".format)
 
     def plot(self) -> Figure:
         """Agreement and separability by layer."""
@@ -124,7 +120,3 @@ def concept_quality(
         "held_out_agreement": (others.sum(1) > 0).double().mean() if n > 1 else nan,
     }
     return ConceptQuality(n, **{name: float(value) for name, value in figures.items()})
-
-
-def _shown(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.3f}"

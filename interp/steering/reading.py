@@ -126,6 +126,7 @@ def collect(
     meta = {
         "site": site,
         "model": model.name,
+        "family": model.family,
         "dataset": pairs.name if isinstance(pairs, PairDataset) else None,
         "read": read,
         "variation": variation.name,
