@@ -26,7 +26,11 @@ def draw_lines(ax: Axes, source: MarkovSource) -> None:
         names = {0: "unigram: H(π)", source.order: "entropy rate"}
         shown = [names[c] for c in contexts if c in names] or [f"{contexts[0] + 1}-gram"]
         ax.axhline(loss, color="#444444", linewidth=0.9, linestyle="--", zorder=1)
-        place = {"xy": (1, loss), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        place: dict[str, Any] = {
+            "xy": (1, loss),
+            "xycoords": ("axes fraction", "data"),
+            "textcoords": "offset points",
+        }
         ax.annotate(shown[0], xytext=(-2, 3), ha="right", fontsize=8, color="#444444", **place)
 
 
@@ -40,7 +44,9 @@ def plot_runs(runs: Sequence[TransformerRun], *, title: str = "Transformers on a
         label = None if name in seen else name
         seen.add(name)
         steps, losses = run.history.column(VALID)
-        ax.plot(steps, losses, "o-", markersize=3, color=COLOURS[names.index(name) % len(COLOURS)], label=label)
+        ax.plot(
+            steps, losses, "o-", markersize=3, color=COLOURS[names.index(name) % len(COLOURS)], label=label
+        )
     draw_lines(ax, runs[0].source)
     ax.set(xlabel="training step", ylabel="test loss, nats per source symbol", title=title)
     ax.legend(loc="center right")
@@ -50,7 +56,7 @@ def plot_runs(runs: Sequence[TransformerRun], *, title: str = "Transformers on a
 def plot_dictionary_sizes(frame: pd.DataFrame, source: MarkovSource) -> Figure:
     """Best unigram loss against the dictionary's size, one line a tokenizer; and the gap beside its bounds."""
     figure, (left, right) = new_figure(1, 2, size=(10, 3.9))
-    for i, (kind, rows) in enumerate(frame.groupby("kind", sort=False)):
+    for i, (kind, rows) in enumerate(frame.groupby("method", sort=False)):
         rows = rows.sort_values("vocab_size")
         colour = COLOURS[i % len(COLOURS)]
         left.plot(rows["vocab_size"], rows["loss"], "o-", markersize=4, color=colour, label=kind)
@@ -85,15 +91,22 @@ def plot_token_frequencies(frequencies: dict[str, np.ndarray]) -> Figure:
 def plot_sweep(frame: pd.DataFrame, x: str, *, xlabel: str | None = None) -> Figure:
     """Loss of transformers against one setting, a line a tokenizer kind; bars are the range over seeds."""
     figure, ax = new_figure(size=(5.6, 3.8))
-    for kind, rows in frame.groupby("kind", sort=False):
+    for kind, rows in frame.groupby("method", sort=False):
         by = rows.groupby(x)["loss"]
         mean, low, high = by.mean(), by.min(), by.max()
         ax.errorbar(mean.index, mean, yerr=[mean - low, high - mean], fmt="o-", capsize=3, label=kind)
     for column, label in (("symbol_entropy", "unigram: H(π)"), ("entropy_rate", "entropy rate")):
         line = frame.groupby(x)[column].first()
         ax.plot(line.index, line, "--", color="#444444", linewidth=0.9)
-        ax.annotate(label, (line.index[-1], line.iloc[-1]), xytext=(0, 3), textcoords="offset points", ha="right",
-                    fontsize=8, color="#444444")
+        ax.annotate(
+            label,
+            (line.index[-1], line.iloc[-1]),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            color="#444444",
+        )
     ax.set(xlabel=xlabel or x, ylabel="test loss, nats per source symbol", xticks=sorted(frame[x].unique()))
     ax.legend(fontsize=8)
     return figure

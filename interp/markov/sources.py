@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from interp.core.device import derive_seed
+from interp.core.files import read_json
 from interp.core.messages import one_of, warn_once
 from interp.markov.sampling import AliasTables, alias_tables, sample_chain
 
@@ -112,6 +115,19 @@ class MarkovSource:
         generator = np.random.default_rng(derive_seed(seed, "random source"))
         table = generator.dirichlet(np.ones(alphabet_size), size=alphabet_size**order)
         return cls(table, initial=initial)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> MarkovSource:
+        """A table [A^order, A] from a .json (nested lists) or .npy file.
+
+        Raises ValueError for another ending or a file that holds no table.
+        """
+        path = Path(path)
+        if path.suffix == ".npy":
+            return cls(np.load(path, allow_pickle=False))
+        if path.suffix != ".json":
+            raise ValueError(f"{path}: a transition table is a .json or .npy file")
+        return cls(read_json(path))
 
     # Laws.
 

@@ -50,10 +50,14 @@ class Tokenizer(ABC):
         return len(self.tokens_)
 
     @property
+    def method(self) -> str:
+        """The kind, and the encoder where it isn't the usual one."""
+        return self.kind if self.encoder == self.encoders[0] else f"{self.kind}, {self.encoder}"
+
+    @property
     def name(self) -> str:
-        """For tables and legends."""
-        size = "" if self.vocab_size is None else f"-{self.vocab_size}"
-        return f"{self.kind}{size}" + ("" if self.encoder == self.encoders[0] else f" ({self.encoder})")
+        """For tables and legends: the method and the size asked for."""
+        return self.method if self.vocab_size is None else f"{self.method} {self.vocab_size}"
 
     def fit(self, x: Int[np.ndarray, " n"], alphabet_size: int | None = None) -> Tokenizer:
         """Learn the dictionary from a text.

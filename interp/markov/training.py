@@ -90,7 +90,7 @@ class TokenLanguageTask:
         decayed = linear_weights(self.module)
         ours = {id(p) for p in decayed}
         rest = [p for p in self.module.parameters() if p.requires_grad and id(p) not in ours]
-        groups = [{"params": decayed}, {"params": rest, "weight_decay": 0.0}]
+        groups: list[dict[str, Any]] = [{"params": decayed}, {"params": rest, "weight_decay": 0.0}]
         optimizer = torch.optim.AdamW(
             groups, lr=self.training.lr, betas=self.training.betas, weight_decay=self.training.weight_decay
         )
@@ -134,12 +134,14 @@ class TransformerRun:
     def iterations_to(self, share: float) -> int | None:
         """The first evaluation with a test loss of at most (1 + share) H_inf; None if there was none."""
         limit = (1 + share) * self.source.entropy_rate()
-        return next((step for step, loss in zip(*self.history.column(VALID), strict=True) if loss <= limit), None)
+        return next(
+            (step for step, loss in zip(*self.history.column(VALID), strict=True) if loss <= limit), None
+        )
 
     def summary(self) -> dict[str, Any]:
         """One row of a table of runs."""
         return {
-            "tokenizer": self.tokenizer.name,
+            "method": self.tokenizer.method,
             "vocab_size": self.tokenizer.vocab_size_,
             "order": self.source.order,
             "n_layers": self.model.n_layers,
@@ -211,7 +213,9 @@ def train_transformer(
     test = tokenizer.encode(source.sample(training.test_symbols, derive_seed(seed, "test text")))
     per_token = float(tokenizer.token_lengths_[test].mean())
     context_length = max(2, round(model.context_symbols / per_token))
-    module = build_transformer(model, tokenizer.vocab_size_, context_length, derive_seed(seed, "weights") % 2**32)
+    module = build_transformer(
+        model, tokenizer.vocab_size_, context_length, derive_seed(seed, "weights") % 2**32
+    )
     about = {
         "model": to_dict(model),
         "context_length": context_length,

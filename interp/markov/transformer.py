@@ -37,7 +37,9 @@ class TransformerConfig:
             raise ValueError(f"width = {self.width} must be a multiple of n_heads = {self.n_heads}")
 
 
-def build_transformer(config: TransformerConfig, vocab_size: int, context_length: int, seed: int = 0) -> nn.Module:
+def build_transformer(
+    config: TransformerConfig, vocab_size: int, context_length: int, seed: int = 0
+) -> nn.Module:
     """A `GPT2LMHeadModel` as in the study of Makkuva et al. 2024 (code `Bond1995/Markov`).
 
     Pre-norm with exact GELU, learned positions, no dropout; no biases in linear maps and norms (they are kept at 0);
@@ -89,7 +91,9 @@ def attention_patterns(
     Raises ValueError for another family or a layer out of range.
     """
     if model.family != "gpt2":
-        raise ValueError(f"attention patterns are read from GPT-2's queries and keys; this is a {model.family}")
+        raise ValueError(
+            f"attention patterns are read from GPT-2's queries and keys; this is a {model.family}"
+        )
     if not 0 <= layer < model.n_layers:
         raise ValueError(f"layer = {layer} is out of range: the model has layers 0 to {model.n_layers - 1}")
     site = f"transformer.h.{layer}.attn.c_attn:out"

@@ -1,0 +1,230 @@
+"""`interp markov source`, `unigram`, `train`, `sweep`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from interp.markov.sources import MarkovSource
+
+app = typer.Typer(
+    help="Tokenization on Markov data: sources with exact entropies, tokenizers, unigram models and transformers, "
+    "all compared in nats per source symbol.",
+    no_args_is_help=True,
+)
+
+Kernel = Annotated[
+    str,
+    typer.Option(
+        help="switching (binary; the symbol ORDER steps back decides), random (rows from Dirichlet(1)), or a .json or "
+        ".npy file with the table [A^order, A], oldest symbol of the context most significant."
+    ),
+]
+Order = Annotated[int, typer.Option(help="Symbols of context (switching and random).")]
+P = Annotated[float, typer.Option(help="Switching: the probability of 1 after 0.")]
+Q = Annotated[float, typer.Option(help="Switching: the probability of 0 after 1.")]
+AlphabetSize = Annotated[int, typer.Option(help="Symbols of a random source.")]
+Seed = Annotated[int, typer.Option(help="Of the random source, the texts and the weights.")]
+TokenizerName = "characters, blocks, bpe, sequential-bpe, lzw, lz78, hf-bpe, hf-wordpiece or hf-unigram"
+Encoder = Annotated[
+    str | None,
+    typer.Option(help="greedy, likelihood or (bpe) merges; default: the usual one of the tokenizer."),
+]
+Width = Annotated[int, typer.Option(help="Width of the residual stream.")]
+Layers = Annotated[int, typer.Option(help="Transformer blocks.")]
+Heads = Annotated[int, typer.Option(help="Attention heads in each.")]
+Steps = Annotated[int, typer.Option(help="Optimiser steps.")]
+BatchSize = Annotated[int, typer.Option(help="Windows per step.")]
+ContextSymbols = Annotated[int, typer.Option(help="Source symbols per window, whatever the tokenizer.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
+
+
+def _source(kernel: str, order: int, p: float, q: float, alphabet_size: int, seed: int) -> MarkovSource:
+    from interp.markov.sources import MarkovSource
+
+    if kernel == "switching":
+        return MarkovSource.switching(order, p, q)
+    if kernel == "random":
+        return MarkovSource.random(order, alphabet_size, seed=seed)
+    return MarkovSource.from_file(kernel)
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} = {text!r}: give whole numbers with commas, e.g. 4,10,20") from None
+
+
+@app.command()
+def source(
+    kernel: Kernel = "switching",
+    order: Order = 2,
+    p: P = 0.8,
+    q: Q = 0.8,
+    alphabet_size: AlphabetSize = 2,
+    seed: Seed = 0,
+    n: Annotated[int, typer.Option(help="Symbols to sample for comparison.")] = 1_000_000,
+) -> None:
+    """Print a source's exact losses beside what m-gram models do on a sample.
+
+    Example: interp markov source --order 3 --p 0.8 --q 0.3
+    """
+    import numpy as np
+
+    from interp.markov.ngram import optimal_ngram_loss
+
+    made = _source(kernel, order, p, q, alphabet_size, seed)
+    x = made.sample(n, seed)
+    ones = np.ones(made.alphabet_size, np.int64)
+    typer.echo(f"{made}\nnats per symbol; the sample has {n} symbols")
+    typer.echo(f"{'context':>8} {'exact':>9} {'sample':>9}")
+    for context in range(made.order + 2):
+        measured = optimal_ngram_loss(x, ones, context + 1)
+        typer.echo(f"{context:>8} {made.ngram_loss(context):>9.5f} {measured:>9.5f}")
+
+
+@app.command()
+def unigram(
+    tokenizer: Annotated[list[str], typer.Option(help=f"{TokenizerName}; repeat to compare.")] = [  # noqa: B006
+        "blocks",
+        "bpe",
+        "lzw",
+    ],
+    vocab_sizes: Annotated[str, typer.Option(help="Sizes of the dictionary.")] = "4,10,64,256",
+    encoder: Encoder = None,
+    kernel: Kernel = "switching",
+    order: Order = 2,
+    p: P = 0.8,
+    q: Q = 0.8,
+    alphabet_size: AlphabetSize = 2,
+    seed: Seed = 0,
+    train_symbols: Annotated[int, typer.Option(help="Text that dictionaries are learnt from.")] = 200_000,
+    test_symbols: Annotated[int, typer.Option(help="Text that losses are measured on.")] = 800_000,
+    out: Annotated[Path | None, typer.Option(help="Folder for table.csv and the figures.")] = None,
+) -> None:
+    """Unigram models over tokens: the best loss for each dictionary, beside the theory's bounds.
+
+    Example: interp markov unigram --tokenizer bpe --tokenizer lzw --vocab-sizes 10,64,256 --out unigram/
+    """
+    from interp.core.plotting import save_figure
+    from interp.markov.catalogue import make_tokenizer
+    from interp.markov.unigram_study import unigram_study
+
+    made = _source(kernel, order, p, q, alphabet_size, seed)
+    sizes = _numbers("--vocab-sizes", vocab_sizes)
+    asked = [
+        make_tokenizer(name, size, encoder=encoder, alphabet_size=made.alphabet_size)
+        for name in tokenizer
+        for size in (sizes[:1] if name == "characters" else sizes)
+    ]
+    study = unigram_study(made, asked, train_symbols=train_symbols, test_symbols=test_symbols, seed=seed)
+    typer.echo(study)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        study.to_frame().to_csv(out / "table.csv", index=False)
+        save_figure(study.plot(), out / "dictionary_sizes.png")
+        save_figure(study.plot_frequencies(), out / "token_frequencies.png")
+        typer.echo(f"wrote {out}")
+
+
+@app.command()
+def train(
+    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is continued.")],
+    tokenizer: Annotated[str, typer.Option(help=TokenizerName)] = "bpe",
+    vocab_size: Annotated[int, typer.Option(help="Tokens in the dictionary, alphabet included.")] = 10,
+    encoder: Encoder = None,
+    kernel: Kernel = "switching",
+    order: Order = 2,
+    p: P = 0.8,
+    q: Q = 0.8,
+    alphabet_size: AlphabetSize = 2,
+    width: Width = 20,
+    n_layers: Layers = 2,
+    n_heads: Heads = 2,
+    context_symbols: ContextSymbols = 256,
+    steps: Steps = 150,
+    batch_size: BatchSize = 8,
+    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 2e-3,
+    eval_every: Annotated[int, typer.Option(help="Steps between test losses.")] = 50,
+    seed: Seed = 0,
+    tracker: Annotated[str, typer.Option(help="jsonl, wandb or none.")] = "jsonl",
+    resume: Annotated[bool, typer.Option(help="Continue an unfinished run in OUT.")] = True,
+    device: Device = "auto",
+) -> None:
+    """Train a small transformer on a source through a tokenizer; compare it with H(pi) and the entropy rate.
+
+    Example: interp markov train --tokenizer characters --out runs/characters
+    """
+    from interp.core.plotting import save_figure
+    from interp.markov.catalogue import make_tokenizer
+    from interp.markov.training import TrainingConfig, train_transformer
+    from interp.markov.transformer import TransformerConfig
+
+    made = _source(kernel, order, p, q, alphabet_size, seed)
+    run = train_transformer(
+        made,
+        make_tokenizer(tokenizer, vocab_size, encoder=encoder, alphabet_size=made.alphabet_size),
+        model=TransformerConfig(width, n_layers, n_heads, context_symbols),
+        training=TrainingConfig(steps=steps, batch_size=batch_size, lr=lr, eval_every=eval_every),
+        seed=seed,
+        out=out,
+        resume="auto" if resume else None,
+        tracker=tracker,
+        device=device,
+    )
+    typer.echo(run)
+    save_figure(run.plot(), out / "loss.png")
+    typer.echo(f"saved to {out}")
+
+
+@app.command()
+def sweep(
+    out: Annotated[Path, typer.Option(help="Folder of the runs; an unfinished sweep is continued.")],
+    over: Annotated[str, typer.Option(help="vocab_size, order or n_layers.")] = "vocab_size",
+    values: Annotated[str, typer.Option(help="The values, with commas.")] = "4,10,20",
+    tokenizer: Annotated[list[str], typer.Option(help=f"{TokenizerName}; repeat to compare.")] = ["bpe"],  # noqa: B006
+    vocab_size: Annotated[int, typer.Option(help="Tokens in the dictionary, alphabet included.")] = 10,
+    order: Order = 2,
+    p: P = 0.8,
+    q: Q = 0.8,
+    width: Width = 20,
+    n_layers: Layers = 2,
+    n_heads: Heads = 2,
+    context_symbols: ContextSymbols = 256,
+    steps: Steps = 150,
+    batch_size: BatchSize = 8,
+    seeds: Annotated[str, typer.Option(help="The seeds, with commas.")] = "0,1,2",
+    device: Device = "auto",
+) -> None:
+    """Transformers on switching sources over dictionary sizes, orders or depths.
+
+    Example: interp markov sweep --over order --values 1,2,3 --tokenizer characters --tokenizer bpe --out sweep/
+    """
+    from interp.core.messages import one_of
+    from interp.core.plotting import save_figure
+    from interp.markov.catalogue import make_tokenizer
+    from interp.markov.sources import MarkovSource
+    from interp.markov.training import TrainingConfig
+    from interp.markov.transformer import TransformerConfig
+    from interp.markov.transformer_study import Variant, transformer_study
+
+    one_of("over", over, ("vocab_size", "order", "n_layers"))
+    variants = {}
+    for name in tokenizer:
+        for value in _numbers("--values", values):
+            at = {"vocab_size": vocab_size, "order": order, "n_layers": n_layers, over: value}
+            variants[f"{name} {over}={value}"] = Variant(
+                MarkovSource.switching(at["order"], p, q),
+                make_tokenizer(name, at["vocab_size"]),
+                TransformerConfig(width, at["n_layers"], n_heads, context_symbols),
+                TrainingConfig(steps=steps, batch_size=batch_size),
+            )
+    study = transformer_study(variants, seeds=_numbers("--seeds", seeds), out=out, device=device)
+    typer.echo(study)
+    study.to_frame().to_csv(out / "runs.csv", index=False)
+    save_figure(study.plot(over), out / f"{over}.png")
+    typer.echo(f"saved to {out}")
