@@ -144,8 +144,10 @@ class PairDataset(Sequence[ContrastivePair]):
 
     def unique(self) -> PairDataset:
         """Without the repetitions of a pair."""
-        first = {pair.key: pair for pair in reversed(self.pairs)}
-        return PairDataset(tuple(p for p in self.pairs if first[p.key] is p), self.name, self.persona)
+        first: dict[tuple[str, str, str], ContrastivePair] = {}
+        for pair in self:
+            first.setdefault(pair.key, pair)
+        return PairDataset(tuple(first.values()), self.name, self.persona)
 
     def balance(self) -> dict[str, int]:
         """How often the positive response is each letter (empty where the responses are not letters).

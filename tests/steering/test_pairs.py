@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
+
+
+def lettered(positive: str, a: str = "Yes", b: str = "No") -> ContrastivePair:
+    negative = "(B)" if positive == "(A)" else "(A)"
+    return ContrastivePair(f"Q {positive}{a}{b}\n\nChoices:\n(A): {a}\n(B): {b}", positive, negative)
+
+
+def numbered(n: int) -> PairDataset:
+    return PairDataset(tuple(ContrastivePair(f"q{i}", "(A)", "(B)") for i in range(n)), "numbered")
+
+
+def prompts(pairs: Sequence[ContrastivePair]) -> list[str]:
+    return [pair.prompt for pair in pairs]
+
+
+def test_split_is_a_seeded_shuffle_cut_by_share() -> None:
+    pairs = numbered(10)
+    order = [f"q{i}" for i in range(10)]
+    random.Random(3).shuffle(order)
+    train, test = pairs.split(0.4, seed=3)
+    assert (prompts(train), prompts(test)) == (order[:4], order[4:])
+    assert prompts(pairs) == [f"q{i}" for i in range(10)]  # the original keeps its order
+    parts = pairs.split((0.1, 0.2, 0.3), seed=3)
+    assert [prompts(part) for part in parts] == [order[:1], order[1:3], order[3:6]]
+
+
+def test_thirds_cover_everything() -> None:
+    parts = numbered(10).split((1 / 3, 1 / 3, 1 / 3))
+    assert sum(map(len, parts)) == 10
+    assert len({p for part in parts for p in prompts(part)}) == 10
+
+
+def test_a_repeated_pair_on_both_sides_is_refused() -> None:
+    twice = PairDataset(numbered(6).pairs * 2, "twice")
+    with pytest.raises(ValueError, match=r"are in both parts, e.g. 'q\d'"):
+        twice.split(0.5)
+    assert prompts(twice.unique()) == [f"q{i}" for i in range(6)]
+    first, second = twice.unique().split(0.5)
+    check_disjoint(first, second)
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (0.0, "must be positive"),
+        (1.5, "must be positive"),
+        ((0.5, 0.6), "add up"),
+        (0.01, "part 0 .* is empty"),
+    ],
+)
+def test_wrong_shares(train: float | tuple[float, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        numbered(10).split(train)
+
+
+def test_balance_warns_above_sixty_to_forty_once(caplog: pytest.LogCaptureFixture) -> None:
+    fair = PairDataset(tuple(lettered(x) for x in ["(A)"] * 6 + ["(B)"] * 4), "fair")
+    unfair = PairDataset(tuple(lettered(x) for x in ["(A)"] * 7 + ["(B)"] * 4), "unfair")
+    with caplog.at_level(logging.WARNING):
+        assert fair.balance() == {"(A)": 6, "(B)": 4}
+        assert caplog.text == ""
+        assert unfair.balance() == {"(A)": 7, "(B)": 4}
+        unfair.balance()
+    assert caplog.text.count("(A) 7, (B) 4") == 1
+    assert numbered(3)[:1].balance() == {"(A)": 1, "(B)": 0}
+    assert PairDataset((ContrastivePair("q", "good", "bad"),), "words").balance() == {}
+
+
+def test_factors() -> None:
+    pairs = [lettered("(A)"), lettered("(B)"), lettered("(A)", "No", "Yes"), lettered("(B)", " No ", "Yes ")]
+    frame = PairDataset(tuple(pairs), "2x2").factors()
+    assert frame["A"].tolist() == [True, False, True, False]
+    assert frame["Y"].tolist() == [True, False, False, True]
+    # A long option that begins with Yes is no Yes/No item, and one such pair drops the column.
+    longer = PairDataset((*pairs, lettered("(A)", "Yes, gladly", "No")), "long").factors()
+    assert list(longer) == ["A"]
+
+
+def test_factors_without_letters_and_of_ones_own() -> None:
+    bare = ContrastivePair("Do you?", " Yes", " No", read_index=-1, factors={"topic": "tea", "length": 2})
+    other = ContrastivePair("Don't you?", " No", " Yes", read_index=-1, factors={"topic": "rain"})
+    frame = PairDataset((bare, other), "bare").factors()
+    assert list(frame) == ["Y", "topic"]
+    assert frame["Y"].tolist() == [True, False]
+    assert frame["topic"].tolist() == ["tea", "rain"]
+    assert PairDataset((ContrastivePair("q", "good", "bad"),), "words").factors().shape == (1, 0)
+
+
+def test_the_last_option_of_a_prompt_counts() -> None:
+    """A question may quote options of its own before the choices."""
+    pair = ContrastivePair("(A): quoted\n\nChoices:\n (A) Yes\n (B) No", "(A)", "(B)")
+    assert (pair.option_text("(A)"), pair.positive_is_yes) == ("Yes", True)
+
+
+def test_slices_and_refusals() -> None:
+    pairs = PairDataset(numbered(5).pairs, "five", ("You are.", "You are not."))
+    assert prompts(pairs[1:3]) == ["q1", "q2"]
+    assert pairs[1:3].persona == pairs.persona
+    assert pairs[-1].prompt == "q4"
+    with pytest.raises(ValueError, match="has no pairs"):
+        pairs[5:]
+    with pytest.raises(ValueError, match="no contrast"):
+        ContrastivePair("q", "(A)", "(A)")
+    with pytest.raises(TypeError, match="positive = 3"):
+        ContrastivePair("q", 3, "(A)")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"pairs\[0\]"):
+        PairDataset(("q",), "words")  # type: ignore[arg-type]
