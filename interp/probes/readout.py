@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from interp.probes.treebank import Edge
 
 BLOCK = 1 << 16  # pairs whose distances are computed at once
 
@@ -132,6 +135,40 @@ def orient_from_root(
         dependents += [word for _, word in best]
     head, word = np.array(heads, dtype=np.int64), np.array(dependents, dtype=np.int64)
     return Edges(head, word, cosines(z[head] - z[word], prototypes).argmax(1))
+
+
+def decode(
+    pairs: Pairs,
+    points: Float[np.ndarray, "N k"],
+    prototypes: Float[np.ndarray, "R k"],
+    starts: np.ndarray,
+    *,
+    rooted: bool = False,
+    roots: np.ndarray | None = None,
+) -> Edges:
+    """Spanning trees of all sentences, labelled and directed; `rooted` hangs each on one root."""
+    u, v = spanning_forest(pairs.squared_distances(points), pairs)
+    if rooted:
+        return orient_from_root(u, v, points, prototypes, starts, roots)
+    return orient(u, v, points, prototypes)
+
+
+def nearest_words(
+    points: Float[np.ndarray, "N k"], centre: Float[np.ndarray, " k"], starts: np.ndarray
+) -> Int[np.ndarray, " S"]:
+    """The word of each sentence that is nearest to a point."""
+    gaps = np.square(points - centre).sum(1)
+    return np.array([start + gaps[start:end].argmin() for start, end in itertools.pairwise(starts)])
+
+
+def by_sentence(edges: Edges, starts: np.ndarray, relations: Sequence[str]) -> list[list[Edge]]:
+    """The edges (head, dependent, relation) of every sentence, its words counted from 0."""
+    out: list[list[Edge]] = [[] for _ in range(len(starts) - 1)]
+    index = np.searchsorted(starts, edges.heads, side="right") - 1
+    heads, words = edges.heads - starts[index], edges.dependents - starts[index]
+    for s, head, word, kind in zip(*(x.tolist() for x in (index, heads, words, edges.types)), strict=True):
+        out[s].append((head, word, relations[kind]))
+    return out
 
 
 def _downwards(root: int, neighbours: dict[int, list[int]]) -> list[tuple[int, int]]:
