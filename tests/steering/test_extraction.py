@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from interp.activations import ActivationStore, harvest, pack
+from interp.models.language_model import LanguageModel
+from interp.steering.extraction import METHODS, extract, fit
+from interp.steering.pairs import ContrastivePair, PairDataset
+from interp.steering.prompts import PromptVariation, render
+from interp.steering.reading import PairActivations, collect, collect_from_store, render_pairs
+from interp.steering.vector import SteeringVector
+
+D = 24
+PAIRS = PairDataset(
+    tuple(
+        ContrastivePair(f"Do you like {thing}?", *(("(A)", "(B)") if i % 2 else ("(B)", "(A)")))
+        for i, thing in enumerate(["tea", "the rain", "music", "a walk", "the sea"])
+    ),
+    "five",
+)
+UNEQUAL = PairDataset(
+    (
+        ContrastivePair("the film was", "fine and nice", "bad"),
+        ContrastivePair("a", "good", "not at all good"),
+    ),
+    "unequal",
+)
+
+
+def planted(n: int = 40, noise: float = 0.3, seed: int = 0) -> tuple[Tensor, PairActivations]:
+    """Pairs whose difference is a known direction of varying size, plus noise."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randn(D, generator=generator)
+    truth /= truth.norm()
+    base = 5 * torch.randn(n, D, generator=generator)
+    size = 2 + torch.rand(n, 1, generator=generator)
+    delta = size * truth + noise * torch.randn(n, D, generator=generator)
+    return truth, PairActivations({3: base + delta / 2}, {3: base - delta / 2})
+
+
+# Directions.
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "pca_diff"])
+def test_a_planted_direction_is_found(method: str) -> None:
+    truth, acts = planted()
+    vector = fit(acts, method)[3]
+    assert float(vector @ truth / vector.norm()) > 0.97
+    swapped = fit(PairActivations(acts.negative, acts.positive), method)[3]
+    assert torch.allclose(swapped, -vector, atol=1e-3 * float(vector.norm()))
+
+
+def test_mean_is_one_average_contrast() -> None:
+    _, acts = planted()
+    expected = (acts.positive[3].double() - acts.negative[3].double()).numpy().mean(0)
+    assert np.allclose(fit(acts)[3].numpy(), expected, atol=1e-6)
+
+
+def test_pca_against_an_eigendecomposition() -> None:
+    """First axis of [Δ; -Δ] about 0; PCA by scikit-learn of the rows centred per pair is the same."""
+    from sklearn.decomposition import PCA
+
+    _, acts = planted(noise=1.0)
+    delta = (acts.positive[3] - acts.negative[3]).double().numpy()
+    top = np.linalg.eigh(delta.T @ delta)[1][:, -1]
+    top *= np.sign((delta @ top).mean())
+    middle = (acts.positive[3] + acts.negative[3]) / 2
+    rows = torch.cat([acts.positive[3] - middle, acts.negative[3] - middle]).double().numpy()
+    axis = PCA(n_components=1).fit(rows).components_[0]
+    for method in ("pca", "pca_center"):
+        vector = fit(acts, method)[3].numpy()
+        assert np.allclose(vector, top, atol=1e-5)
+        assert abs(vector @ axis) == pytest.approx(1, abs=1e-5)
+
+
+def test_pca_diff_sees_how_differences_vary_not_what_they_share() -> None:
+    from sklearn.decomposition import PCA
+
+    _, acts = planted(noise=1.0)
+    delta = (acts.positive[3] - acts.negative[3]).double().numpy()
+    axis = PCA(n_components=1).fit(delta).components_[0]
+    axis *= np.sign((delta @ axis).mean())
+    assert np.allclose(fit(acts, "pca_diff")[3].numpy(), axis, atol=1e-5)
+    # A common part of constant size is invisible to it, and all that the mean sees.
+    common, across = torch.eye(D)[:2]
+    delta2 = 10 * common + torch.linspace(-1, 1.1, 20)[:, None] * across
+    constant = PairActivations({0: delta2}, {0: torch.zeros_like(delta2)})
+    assert float(fit(constant, "pca_diff")[0] @ common) == pytest.approx(0, abs=1e-5)
+    assert float(fit(constant)[0].argmax()) == 0
+
+
+def test_logistic_against_a_general_minimiser() -> None:
+    """Half the squared norm, plus the log loss of the 2n rows that mirror each other."""
+    from scipy.optimize import minimize
+
+    _, acts = planted(n=15, noise=1.0)
+    x = acts.differences(3).double().numpy() / 2
+    found = minimize(lambda w: w @ w / 2 + 2 * np.logaddexp(0, -(x @ w)).sum(), np.zeros(D), tol=1e-10).x
+    assert np.allclose(fit(acts, "logistic")[3].numpy(), found / np.linalg.norm(found), atol=1e-3)
+
+
+def test_norms_and_sign_conventions() -> None:
+    _, acts = planted()
+    delta = acts.differences(3)
+    for method in METHODS[1:]:
+        v = fit(acts, method)[3]
+        assert float(v.norm()) == pytest.approx(1, abs=1e-5)
+        assert float((delta @ v).mean()) > 0
+    reference = fit(acts)
+    assert fit(acts, "pca", norm=reference).norms()[3] == pytest.approx(reference.norms()[3], rel=1e-5)
+    assert fit(acts, norm=7.0).norms()[3] == pytest.approx(7, rel=1e-5)
+
+
+def test_refused_activations() -> None:
+    same = {0: torch.ones(3, D)}
+    with pytest.raises(ValueError, match="before the texts differ"):
+        fit(PairActivations(same, same))
+    broken = {0: torch.ones(3, D).index_fill(0, torch.tensor([1]), float("nan"))}
+    with pytest.raises(ValueError, match=r"layer 0: the activations of 1 pairs \(e.g. 1\) are NaN"):
+        PairActivations(same, broken)
+    with pytest.raises(ValueError, match="at least two"):
+        fit(PairActivations({0: torch.ones(1, D)}, {0: torch.zeros(1, D)}), "pca_diff")
+    with pytest.raises(ValueError, match=r"positive \(3, 24\) and negative \(2, 24\)"):
+        PairActivations(same, {0: torch.ones(2, D)})
+    with pytest.raises(ValueError, match="method = 'median'"):
+        fit(planted()[1], "median")
+
+
+# Reading.
+
+
+def by_hand(model: LanguageModel, pairs: PairDataset, layer: int, tokens: slice) -> tuple[Tensor, Tensor]:
+    """One text at a time, one layer, no batch."""
+    sides = []
+    for side in ("positive", "negative"):
+        rows = []
+        for pair in pairs:
+            ids = render(model, pair.prompt, getattr(pair, side)).ids
+            act = model.activations(torch.tensor([ids]), f"resid_post.{layer}")[f"resid_post.{layer}"][0]
+            rows.append(act[tokens].mean(0))
+        sides.append(torch.stack(rows))
+    return sides[0], sides[1]
+
+
+@pytest.mark.parametrize("fixture", ["tiny_llama", "tiny_gpt2"])
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_every_layer_equals_reading_by_hand(
+    fixture: str, batch_size: int, request: pytest.FixtureRequest
+) -> None:
+    model: LanguageModel = request.getfixturevalue(fixture)
+    acts = collect(model, PAIRS, batch_size=batch_size)
+    assert acts.layers == (0, 1, 2)
+    for layer in acts.layers:
+        positive, negative = by_hand(model, PAIRS, layer, slice(-2, -1))
+        assert torch.allclose(acts.positive[layer], positive, atol=1e-4)
+        assert torch.allclose(acts.negative[layer], negative, atol=1e-4)
+
+
+def test_what_is_read(tiny_llama: LanguageModel) -> None:
+    for read, tokens in (("last", slice(-1, None)), (-3, slice(-3, -2)), (2, slice(2, 3))):
+        acts = collect(tiny_llama, UNEQUAL, 1, read)
+        positive, negative = by_hand(tiny_llama, UNEQUAL, 1, tokens)
+        assert torch.allclose(acts.positive[1], positive, atol=1e-4), read
+        assert torch.allclose(acts.negative[1], negative, atol=1e-4), read
+    whole = collect(tiny_llama, UNEQUAL, -2, "all")
+    assert whole.layers == (1,)
+    for i, pair in enumerate(UNEQUAL):
+        rendered = render(tiny_llama, pair.prompt, pair.positive)
+        act = tiny_llama.activations(torch.tensor([rendered.ids]), "resid_post.1")["resid_post.1"][0]
+        assert torch.allclose(whole.positive[1][i], act[rendered.prompt_length :].mean(0), atol=1e-4)
+
+
+def test_one_forward_per_text_whatever_the_number_of_layers(tiny_llama: LanguageModel) -> None:
+    rows: dict[str, int] = {"first": 0, "head": 0}
+
+    def count(name: str):  # type: ignore[no-untyped-def]
+        def hook(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
+            rows[name] += len(output)
+
+        return hook
+
+    blocks = tiny_llama.module.model.layers
+    handles = [
+        blocks[0].register_forward_hook(count("first")),
+        tiny_llama.module.lm_head.register_forward_hook(count("head")),
+    ]
+    extract(tiny_llama, PAIRS, "all", batch_size=4)
+    for handle in handles:
+        handle.remove()
+    assert rows == {"first": 2 * len(PAIRS), "head": 0}
+    assert not any(module._forward_hooks for module in tiny_llama.module.modules())
+
+
+def test_other_sites_variations_and_what_is_remembered(tiny_llama: LanguageModel) -> None:
+    shouted = PromptVariation("LOUD", user_prefix="HEY ")
+    vector = extract(tiny_llama, PAIRS, [0, -1], variation=shouted, site="mlp_out", method="pca")
+    assert vector.layers == (0, 2)
+    remembered = {
+        k: vector.meta[k] for k in ("site", "dataset", "method", "read", "variation", "n_pairs", "family")
+    }
+    assert remembered == {
+        "site": "mlp_out",
+        "dataset": "five",
+        "method": "pca",
+        "read": "answer",
+        "variation": "LOUD",
+        "n_pairs": 5,
+        "family": "llama",
+    }
+    plain = extract(tiny_llama, PAIRS, [0, -1], site="mlp_out", method="pca")
+    assert float(plain.cosine(vector)[2]) < 0.999
+    assert vector.quality()[2].n == 5
+
+
+def test_from_a_store(tiny_llama: LanguageModel, tmp_path: Path) -> None:
+    texts = render_pairs(tiny_llama, PAIRS.pairs)
+    contexts = pack([text.text for text in texts], tiny_llama, context_size=64, add_bos=False)
+    harvest(tiny_llama, contexts, ["resid_post.0", "resid_post.2"], tmp_path / "store", dtype="float32")
+    store = ActivationStore.open(tmp_path / "store")
+    labels = [True, False] * len(PAIRS)
+    direct = collect(tiny_llama, PAIRS, [0, 2])
+    stored = collect_from_store(store, labels, read=-2)
+    assert stored.layers == (0, 2)
+    for layer in (0, 2):
+        assert torch.allclose(stored.positive[layer], direct.positive[layer], atol=1e-4)
+        assert torch.allclose(stored.negative[layer], direct.negative[layer], atol=1e-4)
+    assert isinstance(fit(stored, "pca"), SteeringVector)
+    last = collect_from_store(store, labels, 2)
+    assert torch.allclose(last.positive[2], collect(tiny_llama, PAIRS, 2, "last").positive[2], atol=1e-4)
+    mean = collect_from_store(store, labels, [2], "all")
+    act = tiny_llama.activations(torch.tensor([texts[0].ids]), "resid_post.2")["resid_post.2"][0]
+    assert torch.allclose(mean.positive[2][0], act[1:].mean(0), atol=1e-4)
+    for wrong, message in (
+        (lambda: collect_from_store(store, labels[:-1]), "9 for a store of 10"),
+        (lambda: collect_from_store(store, [True] * 10), "10 positive and 0 negative"),
+        (lambda: collect_from_store(store, labels, [1]), r"of layers \[0, 2\]"),
+        (lambda: collect_from_store(store, labels, "deep"), "layers = 'deep'"),
+        (lambda: collect_from_store(store, labels, read="answer"), "a store knows no pairs"),
+        (lambda: collect_from_store(store, labels, read=-99), "has only"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong()
+
+
+def test_refusals(tiny_llama: LanguageModel) -> None:
+    with pytest.raises(ValueError, match=r"pairs=\[\]"):
+        collect(tiny_llama, [])
+    with pytest.raises(ValueError, match=r"pair 0 \('the film was': .*14 and 4 tokens"):
+        collect(tiny_llama, UNEQUAL)
+    with pytest.raises(ValueError, match="layer 3 is out of range"):
+        collect(tiny_llama, PAIRS, 3)
+    with pytest.raises(ValueError, match=r"layers=\[\]"):
+        collect(tiny_llama, PAIRS, [])
+    with pytest.raises(ValueError, match="layers = 'every'"):
+        collect(tiny_llama, PAIRS, "every")
+    with pytest.raises(ValueError, match=r"pair 0 .*index -100 lies outside"):
+        collect(tiny_llama, PAIRS, read=-100)
+    with pytest.raises(ValueError, match="read = 'first'"):
+        collect(tiny_llama, PAIRS, read="first")
+    with pytest.raises(ValueError, match="batch_size=0"):
+        collect(tiny_llama, PAIRS, batch_size=0)
+    # The token read is the same, in the same context, in both texts.
+    with pytest.raises(ValueError, match="before the texts differ"):
+        extract(tiny_llama, PAIRS, read=0)
