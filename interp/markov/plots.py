@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from interp.markov.unigram_study import UnigramRow
 
 
 def draw_lines(ax: Axes, source: MarkovSource) -> None:
@@ -49,42 +52,47 @@ def plot_runs(runs: Sequence[TransformerRun], *, title: str = "Transformers on a
         )
     draw_lines(ax, runs[0].source)
     ax.set(xlabel="training step", ylabel="test loss, nats per source symbol", title=title)
-    ax.legend(loc="center right")
+    ax.legend(frameon=False)
     return figure
 
 
 def plot_dictionary_sizes(frame: pd.DataFrame, source: MarkovSource) -> Figure:
-    """Best unigram loss against the dictionary's size, one line a tokenizer; and the gap beside its bounds."""
-    figure, (left, right) = new_figure(1, 2, size=(10, 3.9))
-    for i, (kind, rows) in enumerate(frame.groupby("method", sort=False)):
+    """Best unigram loss against the dictionary's size, one line a method; and what is left above the entropy rate,
+    beside its bounds (dashed: any encoder, dotted: the paper's for greedy encoding)."""
+    figure, (left, right) = new_figure(1, 2, size=(10.4, 4))
+    rate = source.entropy_rate()
+    for colour, (method, rows) in zip(
+        itertools.cycle(COLOURS), frame.groupby("method", sort=False), strict=False
+    ):
         rows = rows.sort_values("vocab_size")
-        colour = COLOURS[i % len(COLOURS)]
-        left.plot(rows["vocab_size"], rows["loss"], "o-", markersize=4, color=colour, label=kind)
-        right.plot(rows["vocab_size"], rows["loss"], "o-", markersize=4, color=colour, label=kind)
-        bounded = rows[np.isfinite(rows["upper"])]
-        right.plot(bounded["vocab_size"], bounded["upper"], ":", color=colour)
-        bounded = rows[np.isfinite(rows["greedy_upper"])]
-        right.plot(bounded["vocab_size"], bounded["greedy_upper"], "-.", color=colour, linewidth=1)
+        left.plot(rows["vocab_size"], rows["loss"], "o-", markersize=4, color=colour, label=method)
+        right.plot(rows["vocab_size"], rows["loss"] - rate, "o-", markersize=4, color=colour)
+        for column, style in (("upper", "--"), ("greedy_upper", ":")):
+            known = rows[np.isfinite(rows[column])]
+            right.plot(known["vocab_size"], known[column] - rate, style, color=colour, linewidth=1.2)
+    draw_lines(left, source)
+    left.set(title="Best unigram model over tokens", ylabel="nats per source symbol")
+    left.legend(fontsize=8, frameon=False)
+    for style, label in (("o-", "measured"), ("--", "bound, any encoder"), (":", "bound, greedy encoder")):
+        right.plot([], [], style, color="#444444", markersize=4, linewidth=1.2, label=label)
+    right.set(title="Above the entropy rate", ylabel="nats per source symbol", yscale="log")
+    right.legend(fontsize=8, frameon=False)
     for ax in (left, right):
-        draw_lines(ax, source)
-        ax.set(xscale="log", xlabel="tokens in the dictionary", ylabel="nats per source symbol")
-    left.set_title("Best unigram model over tokens")
-    left.legend(fontsize=8)
-    right.set_title("... and its bounds (dotted: any encoder; dash-dot: greedy)")
-    right.set_yscale("log")
-    right.yaxis.set_major_formatter("{x:g}")
-    right.yaxis.set_minor_formatter("{x:g}")
+        ax.set(xscale="log", xlabel="tokens in the dictionary")
     return figure
 
 
-def plot_token_frequencies(frequencies: dict[str, np.ndarray]) -> Figure:
-    """Relative frequency of the tokens by rank, one line a tokenizer."""
-    figure, ax = new_figure(size=(5.6, 3.8))
-    for name, law in frequencies.items():
-        ordered = np.sort(law[law > 0])[::-1]
-        ax.plot(np.arange(1, len(ordered) + 1), ordered, "o-", markersize=3, label=name)
-    ax.set(xscale="log", yscale="log", xlabel="rank", ylabel="relative frequency", title="Token frequencies")
-    ax.legend(fontsize=8)
+def plot_token_frequencies(rows: Sequence[UnigramRow]) -> Figure:
+    """Relative frequency of the tokens by rank: a panel a method, a line a dictionary."""
+    methods = list(dict.fromkeys(row.method for row in rows))
+    figure, axes = new_figure(1, len(methods), size=(1 + 3.2 * len(methods), 3.4))
+    for method, ax in zip(methods, np.atleast_1d(axes), strict=True):
+        for row in (row for row in rows if row.method == method):
+            ordered = np.sort(row.frequencies[row.frequencies > 0])[::-1]
+            ax.plot(np.arange(1, len(ordered) + 1), ordered, label=f"{row.vocab_size} tokens")
+        ax.set(xscale="log", yscale="log", xlabel="rank", title=method)
+        ax.legend(fontsize=8, frameon=False, loc="lower left")
+    np.atleast_1d(axes)[0].set_ylabel("relative frequency")
     return figure
 
 
@@ -108,7 +116,7 @@ def plot_sweep(frame: pd.DataFrame, x: str, *, xlabel: str | None = None) -> Fig
             color="#444444",
         )
     ax.set(xlabel=xlabel or x, ylabel="test loss, nats per source symbol", xticks=sorted(frame[x].unique()))
-    ax.legend(fontsize=8)
+    ax.legend(fontsize=8, frameon=False)
     return figure
 
 

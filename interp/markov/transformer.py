@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from interp.models.language_model import LanguageModel
+from interp.models.sites import Site
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def attention_patterns(
         )
     if not 0 <= layer < model.n_layers:
         raise ValueError(f"layer = {layer} is out of range: the model has layers 0 to {model.n_layers - 1}")
-    site = f"transformer.h.{layer}.attn.c_attn:out"
+    site = Site.parse(f"transformer.h.{layer}.attn.c_attn:out")
     heads = model.config.n_head  # type: ignore[union-attr]
     query, key, _ = (
         part.unflatten(-1, (heads, -1)).transpose(1, 2)

@@ -86,7 +86,7 @@ class UnigramStudy:
         """Token frequencies by rank."""
         from interp.markov.plots import plot_token_frequencies
 
-        return plot_token_frequencies({row.name: row.frequencies for row in self.rows})
+        return plot_token_frequencies(self.rows)
 
     def __str__(self) -> str:
         table = self.to_frame()[list(COLUMNS)].to_string(index=False, float_format="{:.4f}".format)
