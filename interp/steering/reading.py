@@ -257,7 +257,7 @@ def _read_rows(
     found: dict[Site, list[Tensor]] = {site: [] for site in sites}
     first_last = torch.tensor(spans)
     batches = range(0, len(order), batch_size)
-    shown = progress_bar(batches, desc="reading activations", unit="batch", enabled=progress)
+    shown = progress_bar(batches, desc="reading activations", unit="step", enabled=progress)
     for start in shown:
         chosen = order[start : start + batch_size]
         batch = batch_of([texts[i] for i in chosen], model.tokenizer)

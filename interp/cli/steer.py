@@ -1,0 +1,163 @@
+"""`interp steer extract`, `generate`."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from interp.cli.options import Device, Dtype, Engine, Model
+
+app = typer.Typer(
+    help="Steering vectors: extract one from contrastive pairs, measure whether it can be trusted, generate with it.",
+    no_args_is_help=True,
+)
+
+Pairs = Annotated[
+    str,
+    typer.Option(
+        help="Contrastive pairs: likes, likes-yes-no, sentiment-reviews or sentiment-words (made here); a .jsonl or .json file "
+        "(model-written evaluations, or records of prompt, positive, negative); or a datasets name."
+    ),
+]
+Form = Annotated[
+    str,
+    typer.Option(help="ab: give Yes/No records lettered options, balanced; yes_no: leave them as they are."),
+]
+Vector = Annotated[Path, typer.Option(help="A vector's folder from 'interp steer extract', or a .gguf file.")]
+Chat = Annotated[
+    bool | None,
+    typer.Option("--chat/--plain", help="Through the chat template; default: if the tokenizer has one."),
+]
+
+
+@app.command()
+def extract(
+    model: Model,
+    pairs: Pairs,
+    out: Annotated[Path, typer.Option(help="Folder of the vector.")],
+    form: Form = "ab",
+    layers: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--layer",
+            help="Layer to read, repeatable; negative counts from the end. Default: all in one pass.",
+        ),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="mean (one average contrast), pca, pca_center (another name for pca), pca_diff or logistic (norm 1)."
+        ),
+    ] = "mean",
+    read: Annotated[
+        str,
+        typer.Option(
+            help="Token to read: answer (each pair's own, the letter of A/B items), last, all (the response's mean), or an index."
+        ),
+    ] = "answer",
+    train: Annotated[
+        float,
+        typer.Option(help="Share of the pairs to use, shuffled by --seed; keep the rest for 'evaluate'."),
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
+    batch_size: Annotated[int, typer.Option(help="Texts per forward pass.")] = 8,
+    chat: Chat = None,
+    gguf: Annotated[
+        Path | None, typer.Option(help="Also write a control vector for llama.cpp's --control-vector.")
+    ] = None,
+    engine: Engine = "huggingface",
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+) -> None:
+    """Extract a steering vector, and say how far the pairs agree on it.
+
+    Example: interp steer extract --model smollm2-135m --pairs sentiment-reviews --read all --layer 15 --out vector/
+    """
+    from interp.models.loading import load_model
+    from interp.steering.datasets import load_pairs
+    from interp.steering.extraction import extract as run
+    from interp.steering.gguf import save_gguf
+
+    chosen = load_pairs(pairs, form=form)
+    if train != 1.0:
+        chosen = chosen.split(train, seed=seed)[0]
+    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    vector = run(
+        lm,
+        chosen,
+        layers or "all",
+        method,
+        int(read) if read.lstrip("-").isdigit() else read,
+        chat=chat,
+        batch_size=batch_size,
+        progress=True,
+    )
+    typer.echo(f"{vector}\n{vector.quality()}\nsaved to {vector.save(out)}")
+    if gguf is not None:
+        logging.getLogger("gguf").setLevel(logging.WARNING)
+        typer.echo(f"saved to {save_gguf(vector, gguf)}")
+
+
+@app.command()
+def generate(
+    model: Model,
+    vector: Vector,
+    prompt: Annotated[list[str], typer.Option(help="What to continue; repeat for several.")],
+    multiplier: Annotated[
+        list[float] | None,
+        typer.Option(help="Strength, repeatable; 0 is the plain model. Default: -1, 0, 1."),
+    ] = None,
+    layers: Annotated[
+        list[int] | None,
+        typer.Option("--layer", help="Layers to steer, repeatable. Default: all of the vector's."),
+    ] = None,
+    positions: Annotated[
+        str, typer.Option(help="Tokens to steer: generation, all, prompt, last, or from an index on.")
+    ] = "generation",
+    operator: Annotated[
+        str, typer.Option(help="add, ablate (remove the direction), ablate_then_add or clamp.")
+    ] = "add",
+    normalize: Annotated[bool, typer.Option(help="Give each steered token back the norm it had.")] = False,
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens to add to each prompt.")] = 40,
+    temperature: Annotated[float, typer.Option(help="0: the likeliest token; else sampled.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of the sampling; the same for every multiplier.")] = 0,
+    chat: Chat = None,
+    engine: Engine = "huggingface",
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+) -> None:
+    """Generate under a steering vector, at several strengths side by side.
+
+    Example: interp steer generate --model smollm2-135m --vector vector/ --prompt "Tell me about the film." --multiplier 0 --multiplier 2
+    """
+    from interp.models.loading import load_model
+    from interp.steering.apply import steer
+    from interp.steering.prompts import batch_of, render
+
+    loaded = _load_vector(vector)
+    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    batch = batch_of([render(lm, text, chat=chat) for text in prompt], lm.tokenizer)
+    for strength in multiplier or (-1.0, 0.0, 1.0):
+        with steer(
+            lm,
+            loaded,
+            strength,
+            layers=layers,
+            positions=int(positions) if positions.isdigit() else positions,
+            operator=operator,
+            normalize=normalize,
+        ):
+            new = lm.generate(batch, max_new_tokens, temperature=temperature, seed=seed)
+        for text, ids in zip(prompt, new, strict=True):
+            answer = lm.tokenizer.decode(ids, skip_special_tokens=True)
+            typer.echo(f"[{strength:+g}] {text}\n{answer.strip()}\n")
+
+
+def _load_vector(path: Path):  # type: ignore[no-untyped-def]
+    from interp.steering.gguf import load_gguf
+    from interp.steering.vector import SteeringVector
+
+    return load_gguf(path) if path.suffix == ".gguf" else SteeringVector.load(path)
