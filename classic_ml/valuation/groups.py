@@ -1,0 +1,56 @@
+"""Who owns which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from classic_ml.valuation.utility import IntArray
+
+
+def owners(
+    groups: Any, *, n_points: int | None = None, allow_empty: bool = False
+) -> tuple[tuple[Any, ...], list[IntArray]]:
+    """Names of the owners and the sorted row indices of each.
+
+    Args:
+        groups: an owner's name for every row [n] (numbers or strings), or a list of index arrays, one an owner.
+        n_points: the number of rows that must be covered; None: as many as `groups` names.
+        allow_empty: let a list hold owners without rows.
+
+    Raises:
+        ValueError: no rows, a row without an owner or with two, an owner without rows.
+    """
+    if _is_list_of_indices(groups):
+        parts = [np.sort(np.asarray(part, np.int64).ravel()) for part in groups]
+        names: tuple[Any, ...] = tuple(range(len(parts)))
+    else:
+        ids = np.asarray(groups)
+        if ids.ndim != 1 or not len(ids):
+            raise ValueError(f"groups: give an owner for every row [n], got shape {ids.shape}")
+        missing = np.array([g is None or g != g for g in ids.tolist()])
+        if missing.any():
+            raise ValueError(f"groups: row {int(missing.argmax())} has no owner; leave such rows out")
+        unique, inverse = np.unique(ids, return_inverse=True)
+        names = tuple(unique.tolist())
+        parts = [np.flatnonzero(inverse == i) for i in range(len(unique))]
+    rows = np.sort(np.concatenate(parts))
+    if not len(rows):
+        raise ValueError("groups: nobody owns a row")
+    wanted = len(rows) if n_points is None else n_points
+    if len(rows) != wanted or not np.array_equal(rows, np.arange(wanted)):
+        raise ValueError(
+            f"groups must give each of the rows 0..{wanted - 1} to exactly one owner; got {len(rows)} rows "
+            f"from {rows[0]} to {rows[-1]}, {len(np.unique(rows))} of them different"
+        )
+    if not allow_empty and (empty := [n for n, part in zip(names, parts, strict=True) if not len(part)]):
+        raise ValueError(f"groups: owner {empty[0]!r} has no rows; leave it out or set allow_empty=True")
+    return names, parts
+
+
+def _is_list_of_indices(groups: Any) -> bool:
+    return (
+        isinstance(groups, Sequence) and len(groups) > 0 and all(np.ndim(part) == 1 for part in groups)
+    ) and not isinstance(groups[0], str)
