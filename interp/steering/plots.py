@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from interp.steering.decomposition import Factors, VarianceDecomposition
     from interp.steering.layers import LayerSweep
     from interp.steering.propensity import PropensityResult
+    from interp.steering.report import ReliabilityReport
     from interp.steering.steerability import Steerability
     from interp.steering.transfer import Generalisation, Transfer
 
@@ -212,4 +213,22 @@ def plot_generalisation(result: Generalisation) -> Figure:
     ax.set(xlabel="steerability in distribution", ylabel="steerability out of distribution")
     ax.set_title("each point a data set; dashed: equal")
     ax.legend(fontsize=8)
+    return figure
+
+
+def plot_report(report: ReliabilityReport) -> Figure:
+    """The propensity curves; the slopes beside the baselines'; shares of variance and slopes by factor."""
+    has_factors = report.decomposition is not None
+    figure, axes = new_figure(2 if has_factors else 1, 2, size=(11.0, 7.6 if has_factors else 3.9))
+    panels = np.atleast_1d(axes).ravel()
+    draw_curves(panels[0], report.curve)
+    panels[0].set_title(f"{report.name}, layer {report.layer}")
+    others = {} if report.baselines is None else report.baselines.others
+    draw_violins(panels[1], {"vector": report.steerability, **others})
+    panels[1].tick_params(axis="x", labelsize=7)
+    if report.decomposition is not None:
+        draw_cells(panels[2], report.steerability.slopes, report.factors)
+        draw_variance(panels[3], {report.name or "vector": report.decomposition})
+    verdict = "reliable by the criteria measured" if report.reliable else "do not trust"
+    figure.suptitle(f"verdict: {verdict}", fontsize=12)
     return figure
