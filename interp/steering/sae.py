@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from interp.sae.dictionary import Dictionary
 
+NOTHING_LEFT = 1e-6  # projection of the remainder, relative to the vector: float32 has no more digits
+
 
 def from_latent(
     sae: Dictionary, latent: int, activation: float = 1.0, *, site: Site | str | None = None
@@ -120,7 +122,7 @@ def decompose(
         fit = fit if nonnegative else fit.abs()
         fit[chosen] = -torch.inf
         best = int(fit.argmax())
-        if not fit[best] > 1e-9 * v.norm():
+        if not fit[best] > NOTHING_LEFT * v.norm():
             break
         chosen.append(best)
         weights = _refit(unit[chosen].T, v, nonnegative)
