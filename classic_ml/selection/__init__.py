@@ -1,0 +1,47 @@
+"""Choosing: which rows to label (RDSS), which time series to forecast from (ChronoEpilogi)."""
+
+from classic_ml.selection.baselines import (
+    select_activeft,
+    select_herding,
+    select_kcenter,
+    select_kmeans,
+    select_random,
+    select_stratified,
+    select_usl,
+)
+from classic_ml.selection.chrono_epilogi import ChronoEpilogi
+from classic_ml.selection.comparison import SELECTORS, SelectorComparison, compare_selectors
+from classic_ml.selection.herding import Herd, alpha_mmd2, kernel_herding, mmd2
+from classic_ml.selection.kernels import PoolKernel, gaussian_kernel, median_bandwidth
+from classic_ml.selection.lagged import lagged_matrix
+from classic_ml.selection.least_squares import nested_test
+from classic_ml.selection.noisy_var import class_f1_scores, make_noisy_var
+from classic_ml.selection.rdss import RDSSSelector
+from classic_ml.selection.solutions import SolutionSet
+
+__all__ = [
+    "SELECTORS",
+    "ChronoEpilogi",
+    "Herd",
+    "PoolKernel",
+    "RDSSSelector",
+    "SelectorComparison",
+    "SolutionSet",
+    "alpha_mmd2",
+    "class_f1_scores",
+    "compare_selectors",
+    "gaussian_kernel",
+    "kernel_herding",
+    "lagged_matrix",
+    "make_noisy_var",
+    "median_bandwidth",
+    "mmd2",
+    "nested_test",
+    "select_activeft",
+    "select_herding",
+    "select_kcenter",
+    "select_kmeans",
+    "select_random",
+    "select_stratified",
+    "select_usl",
+]

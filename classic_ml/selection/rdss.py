@@ -1,0 +1,183 @@
+"""RDSS: choose which rows of a pool to label, without labels and without a model.
+
+Shao et al. 2024, "Enhancing Semi-Supervised Learning via Representative and Diverse Sample Selection", NeurIPS.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from classic_ml.selection.herding import check_alpha, check_budget, default_alpha, kernel_herding
+from classic_ml.selection.kernels import (
+    KERNELS,
+    STANDARDIZE,
+    KernelFunction,
+    PoolKernel,
+    as_matrix,
+    check_sigma,
+    median_bandwidth,
+    standardized,
+)
+from interp.core.messages import one_of
+
+PAPERS_REGIME = 0.2  # budgets up to this share of the pool
+
+
+class RDSSSelector(BaseEstimator):
+    """Pick the `n_samples` rows of a pool that best trade being representative against being diverse.
+
+    The picks minimise, by generalised kernel herding without replacement, the squared RKHS distance between their
+    mean and `alpha` times the pool's mean (alpha-MMD). Rows can be anything: pixels, a network's features, cached
+    activations of a language model, one embedding a prompt.
+
+    Args:
+        n_samples: the labelling budget m, below the number of rows.
+        alpha: 1 is representative only (MMD), 0 diverse only; "auto" is the paper's 1 - 1/sqrt(m).
+        kernel: "gaussian" exp(-|x-y|^2 / sigma^2), "laplacian" exp(-|x-y| / sigma), "precomputed" (X is the
+            (n, n) kernel matrix) or a function (X, Y) -> matrix.
+        sigma: bandwidth; "median" is the median distance between rows. It matters more than alpha: look at
+            `kernel_quantiles_` and try a few.
+        replacement: allow a row twice (GKH).
+        standardize: None, "zscore" (columns) or "l2" (rows).
+        block_size: kernel tiles are block_size x block_size numbers, the only memory besides one copy of X.
+        median_subsample: rows that judge the median of longer pools.
+        device: where kernels are computed, as torch spells it, or "auto".
+        random_state: seeds the median's sample; nothing else is random.
+
+    Attributes:
+        indices_: (m,) rows in the order of picking. They are nested for growing m only at a fixed `alpha`.
+        alpha_, sigma_: what "auto" and "median" came to (sigma_ is None for a precomputed kernel or a function).
+        mu_: (n,) mean kernel value of every row with the pool.
+        alpha_mmd2_, mmd2_, mean_similarity_: the criterion, its alpha = 1 form, and S_k of the picks.
+        path_: (m,) the criterion after every pick.
+        mean_kernel_, kernel_quantiles_: Kbar, and the 5, 50 and 95 % quantiles of kernel values between different
+            rows (of a sample of 512). A kernel near the identity (Kbar < 2/n) selects by rounding; fit warns.
+    """
+
+    def __init__(
+        self,
+        n_samples: int,
+        *,
+        alpha: float | Literal["auto"] = "auto",
+        kernel: Literal["gaussian", "laplacian", "precomputed"] | KernelFunction = "gaussian",
+        sigma: float | Literal["median"] = "median",
+        replacement: bool = False,
+        standardize: Literal["zscore", "l2"] | None = None,
+        block_size: int = 4096,
+        median_subsample: int = 5000,
+        device: str = "auto",
+        random_state: int | None = None,
+    ) -> None:
+        self.n_samples = n_samples
+        self.alpha = alpha
+        self.kernel = kernel
+        self.sigma = sigma
+        self.replacement = replacement
+        self.standardize = standardize
+        self.block_size = block_size
+        self.median_subsample = median_subsample
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> RDSSSelector:
+        """Select from the rows of X (n, d); `y` is ignored.
+
+        Raises ValueError for a budget outside 1..n-1, alpha outside [0, 1], a bandwidth that is not positive, NaN,
+        and kernels that are no kernel.
+        """
+        self._check_parameters()
+        X = self._validated(X)
+        check_budget(self.n_samples, len(X), allow_all=self.replacement)
+        self.alpha_ = default_alpha(self.n_samples) if self.alpha == "auto" else float(self.alpha)
+        kernel = self._kernel(X)
+        herd = kernel_herding(kernel, self.n_samples, alpha=self.alpha_, replacement=self.replacement)
+        self.indices_: Int[np.ndarray, " m"] = herd.indices
+        self.mu_: Float[np.ndarray, " n"] = herd.potential
+        self.path_: Float[np.ndarray, " m"] = herd.path
+        self.alpha_mmd2_, self.mmd2_ = herd.alpha_mmd2, herd.mmd2
+        self.mean_similarity_, self.mean_kernel_ = herd.mean_similarity, herd.mean_kernel
+        self.kernel_quantiles_ = _quantiles(kernel)
+        self._warn(X)
+        return self
+
+    def fit_select(self, X: Any) -> Int[np.ndarray, " m"]:
+        """Fit, and return the picked rows in order."""
+        return self.fit(X).indices_
+
+    def select(self, rows: Any) -> Any:
+        """The picked entries of `rows`: the pool itself or whatever stands beside it, row for row (texts, labels).
+
+        An array, tensor or frame gives its like of m rows, another sequence a list. (Not called `transform`: in
+        scikit-learn that keeps the number of rows.) Raises ValueError when the length is not the pool's.
+        """
+        check_is_fitted(self)
+        if len(rows) != len(self.mu_):
+            raise ValueError(f"rows has length {len(rows)}, but the picks index a pool of {len(self.mu_)}")
+        if hasattr(rows, "iloc"):
+            return rows.iloc[self.indices_]
+        if isinstance(rows, np.ndarray | torch.Tensor):
+            return rows[self.indices_]
+        return [rows[int(i)] for i in self.indices_]
+
+    def _check_parameters(self) -> None:
+        if self.alpha != "auto":
+            check_alpha(self.alpha)
+        if self.sigma != "median":
+            check_sigma(self.sigma)
+        if not callable(self.kernel):
+            one_of("kernel", self.kernel, KERNELS)
+        one_of("standardize", self.standardize, STANDARDIZE)
+        if self.kernel == "precomputed" and self.standardize is not None:
+            raise ValueError(
+                "standardize works on embeddings, but kernel='precomputed' passes a kernel matrix"
+            )
+
+    def _validated(self, X: Any) -> np.ndarray:
+        if isinstance(X, torch.Tensor):
+            X = as_matrix(X)
+        return validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
+
+    def _kernel(self, X: np.ndarray) -> PoolKernel:
+        self.sigma_ = None
+        if self.kernel == "precomputed":
+            return PoolKernel.from_matrix(X, block_size=self.block_size, device=self.device)
+        X = standardized(X, self.standardize)
+        if not callable(self.kernel):
+            self.sigma_ = self.sigma
+            if self.sigma == "median":
+                sample = self.median_subsample
+                self.sigma_ = median_bandwidth(X, max_points=sample, random_state=self.random_state)
+        return PoolKernel.from_rows(
+            X, sigma=self.sigma_, kernel=self.kernel, block_size=self.block_size, device=self.device
+        )
+
+    def _warn(self, X: np.ndarray) -> None:
+        share = self.n_samples / len(X)
+        if share > PAPERS_REGIME:
+            _tell(f"n_samples is {share:.0%} of the pool; the method is made for at most {PAPERS_REGIME:.0%}")
+        if self.mean_kernel_ < 2 / len(X):
+            _tell(
+                f"the kernel is close to the identity (mean {self.mean_kernel_:.2g} for {len(X)} rows), so scores "
+                "tie and the picks mean little; take a larger sigma"
+            )
+        if self.kernel != "precomputed":
+            duplicates = len(X) - len({hash(row.tobytes()) for row in X})
+            if duplicates:
+                _tell(f"{duplicates} of {len(X)} rows are duplicates; the method assumes different rows")
+
+
+def _quantiles(kernel: PoolKernel, max_rows: int = 512) -> Float[np.ndarray, " 3"]:
+    rows = np.unique(np.linspace(0, kernel.n - 1, min(max_rows, kernel.n)).astype(int))
+    values = kernel.block(rows).cpu().numpy()
+    return np.quantile(values[~np.eye(len(rows), dtype=bool)], (0.05, 0.5, 0.95))
+
+
+def _tell(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=4)
