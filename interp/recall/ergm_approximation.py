@@ -36,14 +36,14 @@ def fit(
         return nothing_to_estimate(theta)
     walker = Sampler(networks, spec, seed=seed, thinning_sweeps=1, burn_in_sweeps=0)
     sampler = Sampler(networks, spec, seed=seed + 1, thinning_sweeps=8)
-    for round_ in range(1, MAX_ROUNDS + 1):
+    for _ in range(MAX_ROUNDS):
         for subphase in range(SUBPHASES):
             theta[free] = _subphase(theta, free, walker, subphase)
         last = sampler.statistics(theta, n_samples)
         t = np.abs(last.mean(0) - sampler.z_obs) / np.maximum(last.std(0), 1e-12)
         if settled := bool(t[free].max() < CONVERGED):
             break
-    return finish(theta, free, last, sampler, round_, settled, spec)
+    return finish(theta, free, last, sampler, settled, spec)
 
 
 def _subphase(theta: ndarray, free: ndarray, walker: Sampler, subphase: int) -> Float[ndarray, " free"]:

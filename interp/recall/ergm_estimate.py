@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -33,14 +33,18 @@ class Diagnostics:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Coefficients [p] with their covariance [p p]; NaN where an estimate is at infinity (`estimable` False)."""
+    """Coefficients [p] with their covariance [p p]; NaN where an estimate is at infinity (`estimable` False).
+
+    `influence` [g p], for clustered errors: what the estimate owes to each graph.
+    """
 
     coef: Float[ndarray, " p"]
     cov: Float[ndarray, "p p"]
     estimable: Bool[ndarray, " p"]
     converged: bool
     errors: str
-    diagnostics: Diagnostics | None = field(default=None)
+    diagnostics: Diagnostics | None = None
+    influence: Float[ndarray, "g p"] | None = None
 
     @classmethod
     def of(
@@ -52,7 +56,8 @@ class Estimate:
         converged: bool,
         errors: str,
         diagnostics: Diagnostics | None = None,
+        influence: ndarray | None = None,
     ) -> Estimate:
         both = estimable[:, None] & estimable[None, :]
         coef = np.where(estimable, theta, np.nan)
-        return cls(coef, np.where(both, cov, np.nan), estimable, converged, errors, diagnostics)
+        return cls(coef, np.where(both, cov, np.nan), estimable, converged, errors, diagnostics, influence)

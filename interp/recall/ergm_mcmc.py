@@ -47,7 +47,7 @@ def fit(
     sampler = Sampler(networks, spec, seed=seed)
     retreat = np.where(free, 0.0, theta)
     z, settled = np.empty((0, len(theta))), False
-    for iteration in range(1, max_iterations + 1):
+    for _ in range(max_iterations):
         z = sampler.statistics(theta, n_samples)
         if (z[:, free].std(0) < 1e-9).any():  # frozen in one graph: nothing to learn from it
             theta = (theta + retreat) / 2
@@ -63,7 +63,7 @@ def fit(
             theta = moved
             break
         theta = moved
-    return finish(theta, free, z, sampler, iteration, settled, spec)
+    return finish(theta, free, z, sampler, settled, spec)
 
 
 def start(
@@ -95,7 +95,6 @@ def finish(
     free: ndarray,
     z: ndarray,
     sampler: Sampler,
-    iterations: int,
     settled: bool,
     spec: Specification,
 ) -> Estimate:
@@ -104,7 +103,7 @@ def finish(
     spread = np.cov(z[:, free].T).reshape(int(free.sum()), -1)
     cov[np.ix_(free, free)] = np.linalg.pinv(spread, hermitian=True)
     edges = spec.statistics.index("edges") if "edges" in spec.statistics else 0
-    found = diagnose(z, sampler.z_obs, cov, sampler.acceptance, iterations, edges)
+    found = diagnose(z, sampler.z_obs, cov, sampler.acceptance, sampler.calls, edges)
     cov = cov + np.diag(found.mc_errors**2)
     estimable = free & (np.abs(theta) < TOO_LARGE) & (z.std(0) > 1e-9)
     if not settled:
@@ -112,7 +111,7 @@ def finish(
             "the fit has not converged: t-ratios %s after %d samples; a model without triangles or two_stars "
             "(use alt_triangles), more samples, or method='exact' for few dyads may help",
             np.round(found.t_ratios[free], 2).tolist(),
-            iterations,
+            sampler.calls,
         )
     elif found.bimodality > BIMODAL:
         logger.warning(

@@ -1,8 +1,10 @@
 """Maximum pseudo-likelihood: a logistic regression of every free dyad on its change statistics.
 
 Strauss and Ikeda 1990. Exact where dyads are independent; its naive standard errors are too small where they are
-not. Two honest ones: the sandwich clustered by graph, I^-1 (sum_g s_g s_g') I^-1, and for few graphs Godambe's, with
-the variance of the score taken over networks simulated at the estimate (Schmid and Hunter 2023).
+not. Two honest ones: the sandwich clustered by graph, sum_g u_g u_g' with u_g = (I - I_g)^-1 s_g, what the estimate
+moves by when graph g is left out (with I alone in place of I - I_g it is too small where a few dense graphs weigh
+most); and for few graphs Godambe's, with the variance of the score taken over networks simulated at the estimate
+(Schmid and Hunter 2023).
 """
 
 from __future__ import annotations
@@ -53,17 +55,25 @@ def fit(
         errors = "clustered" if len(networks) >= MIN_CLUSTERS else "simulated"
     if not estimable.any() or (errors == "simulated" and not estimable.all()):
         errors = "naive"
+    influence = None
     if errors == "clustered":
         cuts = np.cumsum([len(d) for d in designs])[:-1]
-        residuals = np.where(undecided, y - _sigmoid(x @ theta), 0.0)
-        scores = np.stack([d.T @ r for d, r in zip(designs, np.split(residuals, cuts), strict=True)])
-        cov = inverse @ (scores.T @ scores) @ inverse
+        p = _sigmoid(x @ theta)
+        residuals, weights = np.where(undecided, y - p, 0.0), np.where(undecided, p * (1 - p), 0.0)
+        parts = zip(designs, np.split(residuals, cuts), np.split(weights, cuts), strict=True)
+        influence = np.stack(
+            [
+                np.linalg.pinv(information - d.T @ (w[:, None] * d), hermitian=True) @ (d.T @ r)
+                for d, r, w in parts
+            ]
+        )
+        cov = influence.T @ influence
     elif errors == "simulated":
         cov = inverse @ _score_variance(networks, spec, theta, seed) @ inverse
     else:
         cov = inverse
     converged = bool(np.abs(gradient).max() < 1e-6)
-    return Estimate.of(theta, cov, estimable, converged=converged, errors=errors)
+    return Estimate.of(theta, cov, estimable, converged=converged, errors=errors, influence=influence)
 
 
 def _sigmoid(x: ndarray) -> ndarray:

@@ -28,6 +28,7 @@ class Sampler:
         thinning_sweeps: between two draws; may be changed from call to call.
         z_obs: summed statistics of the observed graphs.
         acceptance: share of toggles accepted in the last call.
+        calls: samples drawn so far.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Sampler:
         burn_in_sweeps: int = BURN_IN_SWEEPS,
     ) -> None:
         self._networks, self._spec = networks, spec
-        self._seed, self._calls, self._burn_in = seed, 0, burn_in_sweeps
+        self._seed, self.calls, self._burn_in = seed, 0, burn_in_sweeps
         self.thinning_sweeps = thinning_sweeps
         self.restart()
         self.z_obs: Float[ndarray, " p"] = np.sum([state.z for state in self._states], axis=0)
@@ -67,7 +68,7 @@ class Sampler:
             m = len(state.free)
             out = np.empty((n_samples, len(theta)))
             edges = np.empty((n_samples if keep else 0, m), np.int64)
-            seed = derive_seed(self._seed, self._calls, index) % 2**32
+            seed = derive_seed(self._seed, self.calls, index) % 2**32
             lengths = (self._burn_in * m, self.thinning_sweeps * m)
             accepted += ergm_loops.sample(
                 *state.arrays, state.free, np.asarray(theta, float), state.z, seed, *lengths, out, edges
@@ -75,7 +76,7 @@ class Sampler:
             proposed += lengths[0] + n_samples * lengths[1]
             total += out
             kept.append(edges)
-        self._calls += 1
+        self.calls += 1
         self.acceptance = accepted / proposed
         return total, kept
 

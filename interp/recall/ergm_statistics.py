@@ -143,20 +143,23 @@ def graph_statistics(
     Raises:
         ValueError: an unknown statistic, lam <= 1, or a graph that isn't simple and undirected.
     """
-    spec = Specification(tuple(statistics), lam)
-    a = as_adjacency(graph)
-    d, pairs = a.sum(1), np.triu_indices(len(a), k=1)
-    y, s = a[pairs], (a @ a)[pairs]
-    g = 1 - 1 / lam
+    return batch_statistics(as_adjacency(graph)[None], Specification(tuple(statistics), lam))[0]
+
+
+def batch_statistics(adjacency: Int[ndarray, "b n n"], spec: Specification) -> Float[ndarray, "b p"]:
+    """The statistics of many graphs on the same nodes."""
+    d, (rows, cols) = adjacency.sum(2), np.triu_indices(adjacency.shape[1], k=1)
+    y, s = adjacency[:, rows, cols], (adjacency @ adjacency)[:, rows, cols]
+    lam, g = spec.lam, 1 - 1 / spec.lam
     values = {
-        "edges": y.sum(),
-        "triangles": (y * s).sum() / 3,
-        "two_stars": (d * (d - 1)).sum() / 2,
-        "alt_triangles": lam * (y * (1 - g**s)).sum(),
-        "alt_two_paths": lam * (1 - g**s).sum(),
-        "alt_stars": lam**2 * (g**d + d / lam - 1).sum(),
+        "edges": lambda: y.sum(1),
+        "triangles": lambda: (y * s).sum(1) / 3,
+        "two_stars": lambda: (d * (d - 1)).sum(1) / 2,
+        "alt_triangles": lambda: lam * (y * (1 - g**s)).sum(1),
+        "alt_two_paths": lambda: lam * (1 - g**s).sum(1),
+        "alt_stars": lambda: lam**2 * (g**d + d / lam - 1).sum(1),
     }
-    return np.array([float(values[name]) for name in spec.statistics])
+    return np.stack([values[name]().astype(float) for name in spec.statistics], axis=1)
 
 
 def change_statistics(

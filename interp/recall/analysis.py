@@ -1,0 +1,144 @@
+"""Everything that is looked at after a run: scores, patterns of the errors, motifs; as tables, files and figures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.core.files import atomic_write, write_json
+from interp.core.plotting import save_figure
+from interp.recall.bias import MicrostructureBias, descriptive_bias, microstructure_bias
+from interp.recall.ergm_statistics import DEFAULT_STATISTICS
+from interp.recall.metrics import baselines, mean_ci
+from interp.recall.motifs import motif_bias
+from interp.recall.plots import plot_bias, plot_motifs, plot_scores
+from interp.recall.runner import CONSENSUS, RecallRun
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class RecallAnalysis:
+    """Tables of one run.
+
+    Attributes:
+        cases: a row a case, `summary`: means with 95 % half-widths by group.
+        baselines: mean accuracy and F1 of an empty, a random (same density) and a perfect recall.
+        bias: coefficients by group, under its label; `all` pools every case.
+        descriptive, motifs: counts against errors in random places, over all cases.
+    """
+
+    cases: pd.DataFrame
+    summary: pd.DataFrame
+    baselines: pd.DataFrame
+    bias: dict[str, MicrostructureBias]
+    descriptive: pd.DataFrame
+    motifs: pd.DataFrame
+
+    def bias_frame(self) -> pd.DataFrame:
+        """The coefficients of all groups, one row a group and statistic."""
+        import pandas as pd
+
+        tables = {label: table.to_frame() for label, table in self.bias.items()}
+        return pd.concat(tables, names=["group", "statistic"]).reset_index()
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write results.json, a .csv a table and three figures."""
+        out = Path(folder)
+        tables = {"cases": self.cases, "summary": self.summary, "baselines": self.baselines}
+        tables["bias"] = self.bias_frame()
+        tables["descriptive"] = self.descriptive.reset_index(names="statistic")
+        tables["motifs"] = self.motifs.reset_index(names="motif")
+        for name, table in tables.items():
+            with atomic_write(out / f"{name}.csv") as temporary:
+                table.to_csv(temporary, index=False)
+        write_json(out / "results.json", {name: _records(table) for name, table in tables.items()})
+        save_figure(plot_scores(self.cases), out / "scores.png")
+        save_figure(plot_bias(self.bias), out / "bias.png")
+        save_figure(plot_motifs({"all": self.motifs}), out / "motifs.png")
+        return out
+
+    def __str__(self) -> str:
+        shown = self.summary.round(3).to_string(index=False)
+        parts = [
+            f"Scores (mean, 95 % half-width)\n{shown}",
+            f"Baselines\n{self.baselines.round(3).to_string(index=False)}",
+        ]
+        parts += [f"Pattern coefficients, {label}\n{table}" for label, table in self.bias.items()]
+        parts.append(f"Statistics against errors in random places\n{self.descriptive.round(2).to_string()}")
+        parts.append(f"Motifs of four nodes\n{self.motifs.round(2).to_string()}")
+        return "\n\n".join(parts)
+
+
+def analyse(
+    run: RecallRun,
+    *,
+    by: Sequence[str] = ("dataset",),
+    consensus: float = CONSENSUS,
+    reference: str = "fixed_true",
+    statistics: Sequence[str] = DEFAULT_STATISTICS,
+    lam: float = 2.0,
+    method: str = "mple",
+    ridge: float = 0.0,
+    n_permutations: int = 1000,
+    random_state: int = 0,
+) -> RecallAnalysis:
+    """Score a run and look for patterns in its errors.
+
+    Args:
+        by: columns of `RecallRun.to_frame` whose values make the groups.
+        consensus: w >= it counts as an edge for the patterns; the scores use the run's own threshold.
+        reference, statistics, lam, method, ridge: see `microstructure_bias`.
+        n_permutations: for the z-scores of statistics (a fifth of it for motifs).
+
+    Raises:
+        ValueError: an unknown column, or what `microstructure_bias` refuses.
+    """
+    if not 0 < consensus <= 1:
+        raise ValueError(f"consensus = {consensus}: expected 0 < consensus <= 1")
+    cases, summary = run.to_frame(), run.summary(by)
+    true, recalled = run.true_graphs(), run.recalled_graphs(consensus)
+    settings: dict[str, Any] = {"statistics": statistics, "lam": lam, "method": method, "ridge": ridge}
+    settings |= {"random_state": random_state, "reference": reference}
+    bias = {"all": microstructure_bias(true, recalled, **settings)}
+    groups = cases.groupby(list(by), sort=True).indices
+    if len(groups) > 1:
+        for key, rows in groups.items():
+            label = " ".join(map(str, key)) if isinstance(key, tuple) else str(key)
+            bias[label] = microstructure_bias(
+                [true[k] for k in rows], [recalled[k] for k in rows], **settings
+            )
+    spread = descriptive_bias(
+        true, recalled, statistics=statistics, lam=lam, n_permutations=n_permutations, seed=random_state
+    )
+    motifs = motif_bias(true, recalled, 4, n_permutations=max(2, n_permutations // 5), seed=random_state)
+    return RecallAnalysis(cases, summary, _baselines(true), bias, spread, motifs)
+
+
+def _baselines(graphs: Sequence[Any]) -> pd.DataFrame:
+    import pandas as pd
+
+    scores = [baselines(graph) for graph in graphs]
+    rows = []
+    for name in scores[0]:
+        accuracy = mean_ci([s[name].accuracy for s in scores])[0]
+        rows.append({"recall": name, "accuracy": accuracy, "f1": mean_ci([s[name].f1 for s in scores])[0]})
+    return pd.DataFrame(rows)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows for JSON, with None for what isn't a number."""
+    rows = table.to_dict(orient="records")
+    return [{str(k): _plain(v) for k, v in row.items()} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,0 +1,67 @@
+"""Which stories an experiment tells: data sets crossed with narratives, strengths of clearance and primings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+from interp.core.device import derive_seed
+from interp.core.messages import one_of
+from interp.recall.graphs import BRASHEARS_EDGES, DOMAINS, load_source, sample_subgraphs
+from interp.recall.narration import NARRATIVES, brashears_vignette, make_vignette
+from interp.recall.runner import Case
+
+BRASHEARS = tuple(f"brashears_{kind}" for kind in BRASHEARS_EDGES)
+
+
+def make_cases(
+    datasets: Sequence[str] = DOMAINS,
+    narratives: Sequence[str] = ("matched",),
+    *,
+    n_graphs: int = 20,
+    min_nodes: int = 5,
+    max_nodes: int = 20,
+    clearances: Sequence[int] = (7,),
+    primings: Sequence[str] = ("none",),
+    permute_pairs: bool = False,
+    method: str = "ego",
+    random_state: int = 0,
+) -> list[Case]:
+    """The cases of a full factorial design; the same graphs appear in all conditions.
+
+    Args:
+        datasets: domains (their generators), shipped graphs, edge-list files, brashears_irreducible and
+            brashears_reducible (one graph each, told in `weak` and `strong` wording).
+        narratives: styles; `matched` is a domain's own, and the neutral one for data sets that are no domain.
+        n_graphs, min_nodes, max_nodes, method: see `sample_subgraphs`.
+
+    Raises:
+        ValueError: an unknown name, or sizes that a data set cannot yield.
+    """
+    if not datasets or not narratives or not clearances or not primings:
+        raise ValueError("datasets, narratives, clearances and primings: name at least one of each")
+    for narrative in narratives:
+        one_of("narratives", narrative, ("matched", *NARRATIVES))
+    stories = []
+    for dataset in datasets:
+        seed = derive_seed(random_state, dataset) % 2**31
+        if dataset in BRASHEARS:
+            kind = dataset.removeprefix("brashears_")
+            stories += [brashears_vignette(kind, wording, seed) for wording in ("weak", "strong")]
+            continue
+        graph = load_source(dataset, random_state=seed)
+        parts = sample_subgraphs(
+            graph, n_graphs, min_nodes=min_nodes, max_nodes=max_nodes, method=method, random_state=seed
+        )
+        own = dataset if dataset in DOMAINS else "er"
+        label = dataset if not Path(dataset).is_file() else Path(dataset).stem
+        for narrative in narratives:
+            style = own if narrative == "matched" else narrative
+            stories += [make_vignette(g, style, seed + k, dataset=label) for k, g in enumerate(parts)]
+    conditions = list(product(clearances, primings))
+    return [
+        Case(story, clearance, priming, permute_pairs, random_state + index)
+        for clearance, priming in conditions
+        for index, story in enumerate(stories)
+    ]

@@ -1,0 +1,90 @@
+"""Figures of recall experiments, from tables and results that other modules computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from interp.core.plotting import COLOURS, new_figure
+from interp.recall.metrics import mean_ci
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from interp.recall.bias import MicrostructureBias
+
+WIDTH = 0.8
+
+
+def plot_scores(frame: pd.DataFrame, by: str = "dataset", series: str = "recaller") -> Figure:
+    """Accuracy, F1 and AUROC by group with 95 % intervals; dashes mark the all-zero recall (AUROC: chance)."""
+    groups, kinds = sorted(frame[by].astype(str).unique()), list(dict.fromkeys(frame[series].astype(str)))
+    figure, axes = new_figure(1, 3, (11.5, 3.6))
+    step = WIDTH / len(kinds)
+    for ax, metric in zip(axes, ("accuracy", "f1", "auroc"), strict=True):
+        for k, kind in enumerate(kinds):
+            rows = frame[frame[series].astype(str) == kind]
+            values = [mean_ci(rows[rows[by].astype(str) == g][metric].tolist())[:2] for g in groups]
+            at = np.arange(len(groups)) - WIDTH / 2 + (k + 0.5) * step
+            heights, errors = np.array(values).T
+            ax.bar(
+                at, heights, 0.9 * step, yerr=errors, label=kind, color=COLOURS[k % len(COLOURS)], capsize=2
+            )
+        for x, g in enumerate(groups):
+            dense = frame[frame[by].astype(str) == g]["density"].mean()
+            reference = {"accuracy": 1 - dense, "f1": 0.0, "auroc": 0.5}[metric]
+            label = "all-zero recall (AUROC: chance)" if x == 0 else None
+            ax.hlines(reference, x - WIDTH / 2, x + WIDTH / 2, colors="black", linestyles="--", label=label)
+        ax.set(title={"accuracy": "Accuracy", "f1": "F1", "auroc": "AUROC"}[metric], ylim=(0, 1.02))
+        ax.set_xticks(range(len(groups)), groups, rotation=20 if len(groups) > 3 else 0)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    return figure
+
+
+def plot_bias(tables: Mapping[str, MicrostructureBias]) -> Figure:
+    """Coefficients with 95 % intervals, one colour a recaller; edges, which set the density, are left out."""
+    names = [s for s in next(iter(tables.values())).statistics if s != "edges"]
+    figure, ax = new_figure(1, 1, (6.4, 0.8 + 0.75 * len(names)))
+    for k, (label, table) in enumerate(tables.items()):
+        rows = table.to_frame().reindex(names)
+        y = np.arange(len(names)) + (k - (len(tables) - 1) / 2) * 0.18
+        ax.errorbar(rows["coef"], y, xerr=1.96 * rows["se"], fmt="o", capsize=3, label=label)
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_xlabel("coefficient (positive: too many)")
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+def plot_motifs(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """z-scores of motif counts against errors in random places, one colour a recaller."""
+    names = list(next(iter(tables.values())).index)
+    figure, ax = new_figure(1, 1, (7.6, 3.6))
+    step = WIDTH / len(tables)
+    for k, (label, table) in enumerate(tables.items()):
+        at = np.arange(len(names)) - WIDTH / 2 + (k + 0.5) * step
+        ax.bar(at, table["z"].fillna(0), 0.9 * step, label=label)
+    for z in (-1.96, 1.96):
+        ax.axhline(z, color="black", linestyle="--", linewidth=0.8)
+    ax.axhline(0, color="black", linewidth=0.8)
+    ax.set_xticks(range(len(names)), [name.replace("_", " ") for name in names], rotation=30)
+    ax.set_ylabel("z against shuffled errors")
+    figure.legend(loc="outside right upper")
+    return figure
+
+
+def plot_prediction(recall: pd.Series, prediction: pd.Series, groups: pd.Series, title: str = "") -> Figure:
+    """Link-prediction accuracy against recall accuracy, one point a graph."""
+    figure, ax = new_figure(1, 1, (5.6, 3.8))
+    for group in sorted(groups.unique()):
+        here = (groups == group).to_numpy()
+        ax.scatter(recall[here], prediction[here], label=group, alpha=0.75)
+    ax.axhline(0.5, color="black", linestyle="--", linewidth=0.8)
+    ax.set(xlabel="recall accuracy", ylabel="link-prediction accuracy", title=title)
+    figure.legend(loc="outside right upper")
+    return figure
