@@ -8,19 +8,23 @@ from typing import Annotated
 
 import typer
 
-from interp.cli import sae
+from interp.cli import markov, probe, recall, sae, steer
 
 app = typer.Typer(
     name="interp",
-    help="From a language model and text to an evaluated, browsable sparse autoencoder.\n\n"
-    "The usual order:  harvest -> train -> evaluate -> report.  Each step leaves a folder that the next one reads; "
-    "an interrupted step continues where it stopped when run again.",
+    help="Look inside language models: sparse autoencoders, steering vectors, syntax probes, tokenization, recall.\n\n"
+    "For a sparse autoencoder the order is  harvest -> train -> evaluate -> report.  Each step leaves a folder that "
+    "the next one reads; an interrupted step continues where it stopped when run again.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(sae.app)
+app.add_typer(steer.app, name="steer")
+app.add_typer(probe.app, name="probe")
+app.add_typer(markov.app, name="markov")
+app.add_typer(recall.app, name="recall")
 
 
 @app.callback()
