@@ -16,7 +16,7 @@ import torch
 from interp.steering.bootstrap import Interval, bootstrap
 from interp.steering.pairs import ContrastivePair, PairDataset
 from interp.steering.prompts import BASE, PromptVariation
-from interp.steering.propensity import propensity_curves
+from interp.steering.propensity import PropensityResult, propensity_curves
 from interp.steering.reading import PairActivations
 from interp.steering.steerability import Steerability
 from interp.steering.vector import SteeringVector
@@ -116,12 +116,14 @@ class BaselineComparison:
     """A vector beside what it has to beat.
 
     Attributes:
+        curve: the vector's propensity curve.
         vector: its steerability.
         others: that of other vectors at the same norm, by name; names that begin with "random" are random ones.
         cosines: of the vector with each of the others.
         prompts: by variation, what the prompt alone does.
     """
 
+    curve: PropensityResult
     vector: Steerability
     others: dict[str, Steerability]
     cosines: dict[str, float]
@@ -191,7 +193,7 @@ def compare_baselines(
     cosines = {name: rival.cosine(own)[layer] for name, rival in rivals.items()}
     unsteered = {k: v for k, v in options.items() if k not in ("multipliers", "variation")}
     effects = prompting(model, pairs, variations, seed=seed, **unsteered) if variations else {}
-    return BaselineComparison(slopes.pop("vector"), slopes, cosines, effects)
+    return BaselineComparison(curves["vector"], slopes.pop("vector"), slopes, cosines, effects)
 
 
 def prompt_equivalent(comparison: BaselineComparison) -> float:

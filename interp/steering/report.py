@@ -23,7 +23,7 @@ from interp.steering.decomposition import VarianceDecomposition, cells, decompos
 from interp.steering.extraction import fit
 from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
 from interp.steering.prompts import BASE, PromptVariation, variations
-from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult, propensity_curve
+from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult
 from interp.steering.quality import ConceptQuality
 from interp.steering.reading import Read, collect
 from interp.steering.scoring import Score
@@ -221,8 +221,6 @@ def evaluate(
     activations = collect(model, train, layer, read, variation, chat=options.get("chat"), site=site)
     own = fit(activations, method) if vector is None else vector.only(layer)
     chosen: dict[str, Any] = {"multipliers": multipliers, "score": score, "variation": variation, **options}
-    curve = propensity_curve(model, test, own, layer, name=name, **chosen)
-    slopes = curve.steerability(seed=seed)
     columns = _factors(test) if factors is None else {key: list(factors[key]) for key in factors}
     persona = variations(getattr(test, "persona", None))
     baselines = compare_baselines(
@@ -236,12 +234,13 @@ def evaluate(
         seed=seed,
         **chosen,
     )
+    slopes = baselines.vector
     moved = {k: v for k, v in chosen.items() if k != "variation"}
     shared = {k: v for k, v in options.items() if k in ("operator", "progress")}
     return ReliabilityReport(
         name=name or getattr(test, "name", ""),
         layer=layer,
-        curve=curve,
+        curve=baselines.curve,
         steerability=slopes,
         factors=columns,
         decomposition=decompose_variance(slopes.slopes, columns) if columns and len(test) > 1 else None,
