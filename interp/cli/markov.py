@@ -39,6 +39,7 @@ Heads = Annotated[int, typer.Option(help="Attention heads in each.")]
 Steps = Annotated[int, typer.Option(help="Optimiser steps.")]
 BatchSize = Annotated[int, typer.Option(help="Windows per step.")]
 ContextSymbols = Annotated[int, typer.Option(help="Source symbols per window, whatever the tokenizer.")]
+TestSymbols = Annotated[int, typer.Option(help="Text that losses are measured on.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 
 
@@ -103,7 +104,7 @@ def unigram(
     alphabet_size: AlphabetSize = 2,
     seed: Seed = 0,
     train_symbols: Annotated[int, typer.Option(help="Text that dictionaries are learnt from.")] = 200_000,
-    test_symbols: Annotated[int, typer.Option(help="Text that losses are measured on.")] = 800_000,
+    test_symbols: TestSymbols = 800_000,
     out: Annotated[Path | None, typer.Option(help="Folder for table.csv and the figures.")] = None,
 ) -> None:
     """Unigram models over tokens: the best loss for each dictionary, beside the theory's bounds.
@@ -150,6 +151,7 @@ def train(
     batch_size: BatchSize = 8,
     lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 2e-3,
     eval_every: Annotated[int, typer.Option(help="Steps between test losses.")] = 50,
+    test_symbols: TestSymbols = 300_000,
     seed: Seed = 0,
     tracker: Annotated[str, typer.Option(help="jsonl, wandb or none.")] = "jsonl",
     resume: Annotated[bool, typer.Option(help="Continue an unfinished run in OUT.")] = True,
@@ -165,11 +167,14 @@ def train(
     from interp.markov.transformer import TransformerConfig
 
     made = _source(kernel, order, p, q, alphabet_size, seed)
+    training = TrainingConfig(
+        steps=steps, batch_size=batch_size, lr=lr, eval_every=eval_every, test_symbols=test_symbols
+    )
     run = train_transformer(
         made,
         make_tokenizer(tokenizer, vocab_size, encoder=encoder, alphabet_size=made.alphabet_size),
         model=TransformerConfig(width, n_layers, n_heads, context_symbols),
-        training=TrainingConfig(steps=steps, batch_size=batch_size, lr=lr, eval_every=eval_every),
+        training=training,
         seed=seed,
         out=out,
         resume="auto" if resume else None,
@@ -197,6 +202,7 @@ def sweep(
     context_symbols: ContextSymbols = 256,
     steps: Steps = 150,
     batch_size: BatchSize = 8,
+    test_symbols: TestSymbols = 300_000,
     seeds: Annotated[str, typer.Option(help="The seeds, with commas.")] = "0,1,2",
     device: Device = "auto",
 ) -> None:
@@ -213,6 +219,7 @@ def sweep(
     from interp.markov.transformer_study import Variant, transformer_study
 
     one_of("over", over, ("vocab_size", "order", "n_layers"))
+    training = TrainingConfig(steps=steps, batch_size=batch_size, test_symbols=test_symbols)
     variants = {}
     for name in tokenizer:
         for value in _numbers("--values", values):
@@ -221,7 +228,7 @@ def sweep(
                 MarkovSource.switching(at["order"], p, q),
                 make_tokenizer(name, at["vocab_size"]),
                 TransformerConfig(width, at["n_layers"], n_heads, context_symbols),
-                TrainingConfig(steps=steps, batch_size=batch_size),
+                training,
             )
     study = transformer_study(variants, seeds=_numbers("--seeds", seeds), out=out, device=device)
     typer.echo(study)
