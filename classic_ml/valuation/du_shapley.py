@@ -7,8 +7,8 @@ others; the proxy is
     psi_i = (1/I) sum_{k=0}^{I-1} [ u(D^(k) + D_i) - u(D^(k)) ],
 
 D^(k) being a uniform sample, without replacement, of k |D_{-i}| / (I - 1) of the others' points: 2 I utilities for
-each owner.  It is exact for I = 2, for equal other sizes and for affine utilities of the size, keeps symmetry, dummy and
-linearity, and gives up efficiency: the values need not sum to u(all) - u(empty).
+each owner.  It is exact for I = 2, for equal other sizes and for affine utilities of the size, keeps symmetry, dummy
+and linearity, and gives up efficiency: the values need not sum to u(all) - u(empty).
 """
 
 from __future__ import annotations
