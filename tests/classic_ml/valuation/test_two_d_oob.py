@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import check_estimator
 
 from classic_ml.valuation.backdoor import plant_trigger, trigger_auc
 from classic_ml.valuation.cells import class_z_scores, gain_auc, make_cell_outliers
@@ -37,9 +38,8 @@ def table() -> tuple[np.ndarray, np.ndarray]:
     return X, np.array(["no", "perhaps", "yes"])[np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5])]
 
 
-@parametrize_with_checks([TwoDOOB(n_estimators=5)])
-def test_scikit_learn_conventions(estimator, check):
-    check(estimator)
+def test_scikit_learn_conventions():
+    check_estimator(TwoDOOB(n_estimators=5), on_skip=None)
 
 
 def test_worked_example():
@@ -132,12 +132,13 @@ def test_data_oob_is_the_out_of_bag_accuracy_of_the_same_ensemble(table):
 
 def test_bits_do_not_depend_on_jobs(table):
     for max_features in (3, "varying"):
-        one, two, other = (
-            TwoDOOB(
-                n_estimators=30, max_features=max_features, distance_weight=1.0, random_state=s, n_jobs=j
-            ).fit(*table)
-            for s, j in ((0, None), (0, 2), (1, None))
-        )
+        with joblib.parallel_config("threading"):  # processes start slowly, and the seeds are the same
+            one, two, other = (
+                TwoDOOB(
+                    n_estimators=30, max_features=max_features, distance_weight=1.0, random_state=s, n_jobs=j
+                ).fit(*table)
+                for s, j in ((0, None), (0, 2), (1, None))
+            )
         assert np.array_equal(one.cell_values_, two.cell_values_, equal_nan=True)
         assert not np.array_equal(one.cell_values_, other.cell_values_, equal_nan=True)
 
