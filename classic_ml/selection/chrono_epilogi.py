@@ -153,7 +153,10 @@ class ChronoEpilogi(SelectorMixin, BaseEstimator):
         import pandas as pd
 
         check_is_fitted(self)
-        return pd.DataFrame(self.history_, columns=list(HistoryRow.__dataclass_fields__))
+        columns = list(HistoryRow.__dataclass_fields__)
+        frame = pd.DataFrame({name: [getattr(row, name) for row in self.history_] for name in columns})
+        others = pd.Series([row.other for row in self.history_], dtype=object)  # names, where there is one
+        return frame.assign(other=others)
 
     def plot(self) -> Figure:
         """Association and evidence of every forward step, and the equivalence classes."""

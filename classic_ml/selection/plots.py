@@ -54,6 +54,7 @@ def plot_classes(fitted: ChronoEpilogi, *, max_names: int = 12) -> Figure:
     figure, (left, right) = new_figure(1, 2, size=(11, 0.34 * max(8, len(fitted.equivalence_classes_)) + 1))
     removed = {row.series for row in fitted.history_ if row.action == "removed"}
     steps = [row for row in fitted.history_ if row.phase == "forward" and row.association is not None]
+    strongest = max((row.association or 0.0 for row in steps), default=1.0) or 1.0
     for step, row in enumerate(steps):
         kind = "removed later" if row.series in removed else row.action
         colour = {"added": COLOURS[0], "removed later": COLOURS[4], "rejected": COLOURS[1]}[kind]
@@ -61,7 +62,7 @@ def plot_classes(fitted: ChronoEpilogi, *, max_names: int = 12) -> Figure:
         left.text(row.association, step, f" {_p_text(row.p_value)}, {kind}", va="center", fontsize=8)
     left.set_yticks(range(len(steps)), [str(row.series) for row in steps])
     left.invert_yaxis()
-    left.set(xlabel="|correlation| with the residuals", title="forward steps", xlim=(0, 1.35))
+    left.set(xlabel="|correlation| with the residuals", title="forward steps", xlim=(0, 1.7 * strongest))
     classes = fitted.equivalence_classes_
     for y, members in enumerate(classes):
         shown = [str(name) for name in members[:max_names]]
