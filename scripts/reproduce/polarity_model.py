@@ -66,10 +66,8 @@ class NextWord:
         return LossOutput(total, (targets != self.padding_id).sum())
 
 
-def train_polarity_model(
-    seed: int = 0, *, steps: int = 1500, batch_size: int = 64, lr: float = 3e-3, progress: bool = False
-) -> LanguageModel:
-    """Four blocks of width 64, about 190,000 parameters, from scratch."""
+def untrained(seed: int = 0, std: float = 0.02) -> LanguageModel:
+    """Four blocks of width 64, about 190,000 parameters, with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = word_tokenizer()
@@ -79,25 +77,34 @@ def train_polarity_model(
         num_hidden_layers=4,
         num_attention_heads=4,
         intermediate_size=128,
-        max_position_embeddings=32,
+        max_position_embeddings=64,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
         tie_word_embeddings=False,
     )
-    module = LlamaForCausalLM(config)
+    module = LlamaForCausalLM(config).eval()
     generator = make_generator(seed, "polarity model")
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if "norm" not in name:
-                parameter.normal_(0, 0.02, generator=generator)
-    rows = tokenizer(polarity_sentences(steps * batch_size, seed=seed))["input_ids"]
+                parameter.normal_(0, std, generator=generator)
+    return load_model(module, tokenizer=tokenizer)
+
+
+def train_polarity_model(
+    seed: int = 0, *, steps: int = 1500, batch_size: int = 64, lr: float = 3e-3, progress: bool = False
+) -> LanguageModel:
+    """The model trained from scratch; about a minute on one CPU core."""
+    model = untrained(seed)
+    padding = model.tokenizer.pad_token_id
+    rows = model.tokenizer(polarity_sentences(steps * batch_size, seed=seed))["input_ids"]
     longest = max(map(len, rows))
-    ids = torch.tensor([row + [tokenizer.pad_token_id] * (longest - len(row)) for row in rows])
-    task = NextWord(module, tokenizer.pad_token_id, lr)
-    config_of_run = TrainerConfig(max_steps=steps, batch_size=batch_size, seed=seed, progress=progress)
-    Trainer(config_of_run).fit(task, ArrayStream(ids, shuffle=False))
-    return load_model(module.eval(), tokenizer=tokenizer)
+    ids = torch.tensor([row + [padding] * (longest - len(row)) for row in rows])
+    config = TrainerConfig(max_steps=steps, batch_size=batch_size, seed=seed, progress=progress)
+    Trainer(config).fit(NextWord(model.module, padding, lr), ArrayStream(ids, shuffle=False))
+    model.module.eval()
+    return model
 
 
 def word_ids(model: LanguageModel, words: list[str]) -> tuple[int, ...]:
