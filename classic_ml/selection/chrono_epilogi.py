@@ -227,8 +227,9 @@ def _column_names(X: Any) -> list[Any]:
 
 
 def _position(target: Any, names: list[Any], n_series: int) -> int:
-    if target in names:
-        return names.index(target)
-    if isinstance(target, int | np.integer) and not isinstance(target, bool) and 0 <= target < n_series:
-        return int(target)
+    if not isinstance(target, bool):
+        if target in names:
+            return names.index(target)
+        if isinstance(target, int | np.integer) and 0 <= target < n_series:
+            return int(target)
     raise ValueError(f"target = {target!r} is no column of X; {nearest(target, names)}")

@@ -128,7 +128,6 @@ class SelectorComparison:
         """Accuracy and MMD^2 against the budget, one line per selector."""
         from classic_ml.selection.plots import plot_comparison
 
-
         return plot_comparison(self)
 
 

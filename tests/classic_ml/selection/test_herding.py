@@ -9,7 +9,14 @@ import pytest
 import torch
 from scipy.spatial.distance import pdist, squareform
 
-from classic_ml.selection import PoolKernel, alpha_mmd2, gaussian_kernel, kernel_herding, median_bandwidth, mmd2
+from classic_ml.selection import (
+    PoolKernel,
+    alpha_mmd2,
+    gaussian_kernel,
+    kernel_herding,
+    median_bandwidth,
+    mmd2,
+)
 from classic_ml.selection.herding import default_alpha
 
 
@@ -81,7 +88,9 @@ def test_the_multiplier_is_the_number_picked_so_far_not_greedy(X: np.ndarray) ->
 
 def test_first_pick_is_the_densest_row_at_every_alpha(X: np.ndarray) -> None:
     K = gaussian_kernel(X, sigma=2.0)
-    assert {int(kernel_herding(K, 1, alpha=a).indices[0]) for a in (0.0, 0.5, 1.0)} == {int(K.mean(1).argmax())}
+    assert {int(kernel_herding(K, 1, alpha=a).indices[0]) for a in (0.0, 0.5, 1.0)} == {
+        int(K.mean(1).argmax())
+    }
 
 
 def test_ties_go_to_the_smallest_index() -> None:

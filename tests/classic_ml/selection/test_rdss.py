@@ -62,7 +62,10 @@ def test_standardize_is_what_it_says(X: np.ndarray) -> None:
     scaled = RDSSSelector(12, standardize="zscore").fit(stretched)
     assert scaled.indices_.tolist() == RDSSSelector(12).fit_select(z).tolist()
     rows = X / np.linalg.norm(X, axis=1, keepdims=True)
-    assert RDSSSelector(12, standardize="l2").fit_select(X).tolist() == RDSSSelector(12).fit_select(rows).tolist()
+    assert (
+        RDSSSelector(12, standardize="l2").fit_select(X).tolist()
+        == RDSSSelector(12).fit_select(rows).tolist()
+    )
 
 
 def test_select_takes_whatever_stands_beside_the_pool(X: np.ndarray) -> None:
