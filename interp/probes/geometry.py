@@ -29,19 +29,34 @@ class LevelConsistency:
     """Whether a relation keeps its direction when its phrase is nested.
 
     Attributes:
-        same: for each relation the cosine of its mean direction at one nesting level with that at the other.
-        cross: the cosine between different relations' mean directions at the two levels, averaged.
         levels: the two levels.
+        relations: those that occur at both.
+        cosines: [r r] of each relation's mean direction at the first level (rows) with each one's at the second.
     """
 
     levels: tuple[int, int]
-    same: dict[str, float]
-    cross: float
+    relations: tuple[str, ...]
+    cosines: Float[np.ndarray, "r r"]
+
+    @property
+    def same(self) -> dict[str, float]:
+        """Of every relation with itself."""
+        return dict(zip(self.relations, np.diag(self.cosines).tolist(), strict=True))
+
+    @property
+    def cross(self) -> float:
+        """Between different relations, averaged; NaN for a single relation."""
+        different = self.cosines[~np.eye(len(self.relations), dtype=bool)]
+        return float(different.mean()) if different.size else float("nan")
+
+    def between(self, first: str, second: str) -> float:
+        """Of one relation at the first level with another at the second."""
+        return float(self.cosines[self.relations.index(first), self.relations.index(second)])
 
     @property
     def mean(self) -> float:
         """Over the relations."""
-        return float(np.mean(list(self.same.values())))
+        return float(np.diag(self.cosines).mean())
 
     def __str__(self) -> str:
         each = ", ".join(f"{name} {value:.2f}" for name, value in self.same.items())
@@ -73,12 +88,7 @@ def level_consistency(reading: ReadOut, levels: tuple[int, int] = (0, 1)) -> Lev
     table = cosines(
         np.array([means[k, levels[0]] for k in both]), np.array([means[k, levels[1]] for k in both])
     )
-    off = table[~np.eye(len(both), dtype=bool)]
-    return LevelConsistency(
-        levels,
-        {reading.relations[k]: float(table[i, i]) for i, k in enumerate(both)},
-        float(off.mean()) if off.size else float("nan"),
-    )
+    return LevelConsistency(levels, tuple(reading.relations[k] for k in both), table)
 
 
 def spectrum(bank: ProbeBank, probe: int = 0) -> Float[np.ndarray, " k"]:

@@ -29,6 +29,7 @@ VERBS = tuple(
 )
 ADJECTIVES = tuple("old young tall happy tired famous clever quiet angry".split())
 PREPOSITIONS = tuple("near behind beside with above under".split())
+PATIENCE = 1000  # repeated sentences in a row after which a grammar counts as exhausted
 NESTED = ("nmod", "acl:relcl")  # the edges that go one level deeper
 
 
@@ -141,9 +142,10 @@ class ControlledGrammar:
                 tree = self._from_template(TEMPLATES[kind], random)
             if tree.words in seen:
                 repeated += 1
-                if repeated > 100 * n:
+                if repeated == PATIENCE:
                     raise ValueError(f"n={n}: this grammar has hardly more than {len(trees)} new sentences")
                 continue
+            repeated = 0
             seen.add(tree.words)
             trees.append(tree)
         return trees
