@@ -42,7 +42,8 @@ def load_pairs(
             - a name in `GENERATORS`: a data set made here ("likes", "sentiment-reviews", ...);
             - a .jsonl or .json file (a list of records);
             - records, such as a live `datasets.Dataset`;
-            - any other name: a data set of the Hugging Face hub ("name::config" for one of its configurations).
+            - any other name: a data set of the Hugging Face hub; "name::config" for one of its configurations,
+              "name::file.jsonl" for one of its files ("Anthropic/model-written-evals::persona/openness.jsonl").
         form: "ab" gives persona records lettered options; "yes_no" leaves them as they are, answered " Yes" and
             " No" and read at the last token.
         name: of the data set; None: from the source.
@@ -104,11 +105,10 @@ def _records(source: Any, dataset_split: str) -> tuple[str, Iterable[Mapping[str
             raise ValueError(f"{path}: can't read {path.suffix!r} files as pairs, only .jsonl and .json")
         return path.stem, _checked(path, _lines(path) if path.suffix == ".jsonl" else _list(path))
     name = str(source)
-    if (
-        isinstance(source, os.PathLike)
-        or path.suffix in (".json", ".jsonl")
-        or name.startswith((".", "/", "~"))
-    ):
+    looks_local = name.startswith((".", "/", "~")) or (
+        "::" not in name and path.suffix in (".json", ".jsonl")
+    )
+    if isinstance(source, os.PathLike) or looks_local:
         raise ValueError(f"pairs {name!r}: there is no such file; {nearest(name, GENERATORS)}")
     return name, _hub(name, dataset_split)
 
@@ -142,9 +142,11 @@ def _checked(path: Path, records: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
 def _hub(name: str, dataset_split: str) -> Iterable[Mapping[str, Any]]:
     import datasets
 
-    path, _, config = name.removeprefix("hf:").partition("::")
+    path, _, part = name.removeprefix("hf:").partition("::")
+    is_file = part.endswith((".jsonl", ".json"))
+    which = {"data_files": part} if is_file else {"name": part or None}
     try:
-        return datasets.load_dataset(path, config or None, split=dataset_split)
+        return datasets.load_dataset(path, split=dataset_split, **which)
     except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"pairs {name!r}: no such file, and as a data set of the Hugging Face hub it could not be loaded "

@@ -75,6 +75,33 @@ def test_from_the_datasets_library() -> None:
     assert len(load_pairs(live, limit=4)) == 4
 
 
+def test_names_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked: list[Any] = []
+
+    def load(path: str, **how: Any) -> list[dict[str, Any]]:
+        asked.append((path, how))
+        return [persona(i) for i in range(4)]
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    assert load_pairs("org/evals::persona/openness.jsonl").name == "org/evals::persona/openness.jsonl"
+    load_pairs("hf:org/evals::ethics", dataset_split="test")
+    load_pairs("evals")
+    assert asked == [
+        ("org/evals", {"data_files": "persona/openness.jsonl", "split": "train"}),
+        ("org/evals", {"name": "ethics", "split": "test"}),
+        ("evals", {"name": None, "split": "train"}),
+    ]
+
+    def refuse(path: str, **how: Any) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    with pytest.raises(ValueError, match=r"ConnectionError: no network.*one of likes"):
+        load_pairs("org/evals")
+
+
 def test_our_own_format_round_trips(tmp_path: Path) -> None:
     made = sentiment_reviews(8)
     save_pairs(made, tmp_path / "reviews.jsonl")

@@ -9,11 +9,13 @@ from torch import Tensor, nn
 
 from interp.activations import ActivationStore, harvest, pack
 from interp.models.language_model import LanguageModel
+from interp.models.loading import load_model
 from interp.steering.extraction import METHODS, extract, fit
 from interp.steering.pairs import ContrastivePair, PairDataset
 from interp.steering.prompts import PromptVariation, render
 from interp.steering.reading import PairActivations, collect, collect_from_store, render_pairs
 from interp.steering.vector import SteeringVector
+from tests.models.tiny import tiny_model
 
 D = 24
 PAIRS = PairDataset(
@@ -159,6 +161,13 @@ def test_every_layer_equals_reading_by_hand(
         positive, negative = by_hand(model, PAIRS, layer, slice(-2, -1))
         assert torch.allclose(acts.positive[layer], positive, atol=1e-4)
         assert torch.allclose(acts.negative[layer], negative, atol=1e-4)
+
+
+def test_both_engines_read_the_same(tiny_llama: LanguageModel) -> None:
+    bridged = load_model(tiny_model("llama"), engine="transformer_lens", tokenizer=tiny_llama.tokenizer)
+    ours, theirs = (extract(model, PAIRS, batch_size=3) for model in (tiny_llama, bridged))
+    for layer in ours.layers:
+        assert torch.allclose(ours[layer], theirs[layer], atol=1e-4)
 
 
 def test_what_is_read(tiny_llama: LanguageModel) -> None:
