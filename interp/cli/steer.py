@@ -1,4 +1,4 @@
-"""`interp steer extract`, `generate`."""
+"""`interp steer extract`, `evaluate`, `generate`."""
 
 from __future__ import annotations
 
@@ -99,6 +99,85 @@ def extract(
     if gguf is not None:
         logging.getLogger("gguf").setLevel(logging.WARNING)
         typer.echo(f"saved to {save_gguf(vector, gguf)}")
+
+
+@app.command()
+def evaluate(
+    model: Model,
+    pairs: Pairs,
+    layer: Annotated[int, typer.Option(help="Layer to steer at; negative counts from the end.")],
+    out: Annotated[Path, typer.Option(help="Folder for report.json and report.png.")],
+    vector: Annotated[
+        Path | None,
+        typer.Option(
+            help="A vector's folder or .gguf file. Default: extracted here from the training share."
+        ),
+    ] = None,
+    form: Form = "ab",
+    train: Annotated[
+        float,
+        typer.Option(
+            help="Share of the pairs that is for training; measured is on the rest. As for 'extract'."
+        ),
+    ] = 0.5,
+    seed: Annotated[
+        int, typer.Option(help="Of the shuffle and the intervals; the shuffle as for 'extract'.")
+    ] = 0,
+    method: Annotated[str, typer.Option(help="mean, pca, pca_diff or logistic.")] = "mean",
+    read: Annotated[str, typer.Option(help="Token to read: answer, last, all or an index.")] = "answer",
+    multiplier: Annotated[
+        list[float] | None, typer.Option(help="Strength, repeatable. Default: -1.5 to 1.5 in steps of 0.5.")
+    ] = None,
+    score: Annotated[
+        str,
+        typer.Option(
+            help="answer_token: the token in which the answers part; sum: all logits from there on."
+        ),
+    ] = "answer_token",
+    transfer: Annotated[bool, typer.Option(help="Also five prompts by five: six times the time.")] = False,
+    seeds: Annotated[int, typer.Option(help="Random directions of the same norm to compare with.")] = 5,
+    batch_size: Annotated[int, typer.Option(help="Prompts per forward pass.")] = 8,
+    chat: Chat = None,
+    engine: Engine = "huggingface",
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+) -> None:
+    """Measure on held-out pairs whether a vector can be trusted, and say so in words.
+
+    Reports the slope of every sample, the share that goes the wrong way, what the letter or Yes/No explains, random
+    directions, prompts without steering, and what steering does to neutral text.
+
+    Example: interp steer evaluate --model smollm2-135m --pairs likes --layer 16 --out report/
+    """
+    from interp.core.plotting import save_figure
+    from interp.models.loading import load_model
+    from interp.steering.datasets import load_pairs
+    from interp.steering.propensity import DEFAULT_MULTIPLIERS
+    from interp.steering.report import evaluate as run
+
+    for_training, held_out = load_pairs(pairs, form=form).split(train, seed=seed)
+    loaded = None if vector is None else _load_vector(vector)
+    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    report = run(
+        lm,
+        for_training,
+        held_out,
+        layer,
+        vector=loaded,
+        method=method,
+        read=int(read) if read.lstrip("-").isdigit() else read,
+        multipliers=multiplier or DEFAULT_MULTIPLIERS,
+        score=score,
+        transfer=transfer,
+        seeds=seeds,
+        seed=seed,
+        chat=chat,
+        batch_size=batch_size,
+    )
+    typer.echo(report)
+    report.save(out / "report.json")
+    save_figure(report.plot(), out / "report.png")
+    typer.echo(f"saved to {out}")
 
 
 @app.command()

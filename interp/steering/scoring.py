@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -42,7 +42,7 @@ class TokenGroups:
             raise ValueError(f"TokenGroups: ids {sorted(shared)} are in both groups")
 
 
-Score: TypeAlias = Literal["answer_token", "sum"] | TokenGroups
+Score: TypeAlias = str | TokenGroups  # one of SCORES, or two groups of tokens
 SCORES = ("answer_token", "sum")
 
 
