@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from interp.recall import ergm_pseudo
 from interp.recall.ergm_estimate import Estimate
-from interp.recall.ergm_newton import TOO_LARGE, newton
+from interp.recall.ergm_newton import TOO_LARGE, newton, recession
 from interp.recall.ergm_sampling import Sampler, diagnose, effective_size
 from interp.recall.ergm_statistics import Network, Specification, State
 
@@ -36,17 +36,34 @@ def fit(
     max_iterations: int = 30,
     seed: int = 0,
 ) -> Estimate:
-    """Iterated importance sampling from the pseudo-likelihood estimate until every t-ratio is below 0.1.
+    """Iterated importance sampling until every t-ratio is below 0.1: from the pseudo-likelihood estimate, and where
+    that leads nowhere once more from independent edges.
 
-    Statistics at the end of their range (no triangle, a complete graph) have their coefficient at infinity: NaN,
-    and the others are estimated on the graphs that it leaves possible.
+    Where the observed statistics are on the rim of what is attainable (no triangle, a complete graph) coefficients are
+    at infinity: NaN. Those of statistics at the end of their range are held there, and the others estimated on the
+    graphs that this leaves possible.
     """
     theta, free = start(networks, spec)
     if not free.any():
         return nothing_to_estimate(theta)
+    independent = np.where(free, 0.0, theta)
+    if "edges" in spec.statistics and free[spec.statistics.index("edges")]:
+        density = np.concatenate([network.observed for network in networks]).mean()
+        independent[spec.statistics.index("edges")] = np.log(density / (1 - density))
     sampler = Sampler(networks, spec, seed=seed)
-    retreat = np.where(free, 0.0, theta)
-    z, settled = np.empty((0, len(theta))), False
+    for begin in (theta, independent):
+        theta, z, settled = _iterate(begin, independent, free, sampler, n_samples, max_iterations)
+        if settled:
+            break
+        sampler.restart()
+    return finish(theta, free, z, sampler, settled, spec)
+
+
+def _iterate(
+    theta: ndarray, retreat: ndarray, free: ndarray, sampler: Sampler, n_samples: int, max_iterations: int
+) -> tuple[ndarray, ndarray, bool]:
+    """The last coefficients, the sample that led to them, and whether it was at the solution already."""
+    z = np.empty((0, len(theta)))
     for _ in range(max_iterations):
         z = sampler.statistics(theta, n_samples)
         if (z[:, free].std(0) < 1e-9).any():  # frozen in one graph: nothing to learn from it
@@ -56,14 +73,13 @@ def fit(
         t = np.abs(z.mean(0) - sampler.z_obs) / np.maximum(z.std(0), 1e-12)
         if min(effective_size(column) for column in z[:, free].T) < n_samples / 4:
             sampler.thinning_sweeps = min(2 * sampler.thinning_sweeps, MAX_THINNING_SWEEPS)
-        moved = theta.copy()
-        moved[free] = _step(theta[free], z[:, free], sampler.z_obs[free])
-        settled = bool(t[free].max() < CONVERGED)
-        if settled or np.abs(moved[free]).max() > TOO_LARGE:
-            theta = moved
+        theta = theta.copy()
+        theta[free] = _step(theta[free], z[:, free], sampler.z_obs[free])
+        if t[free].max() < CONVERGED:
+            return theta, z, True
+        if np.abs(theta[free]).max() > TOO_LARGE:
             break
-        theta = moved
-    return finish(theta, free, z, sampler, settled, spec)
+    return theta, z, False
 
 
 def start(
@@ -105,7 +121,9 @@ def finish(
     edges = spec.statistics.index("edges") if "edges" in spec.statistics else 0
     found = diagnose(z, sampler.z_obs, cov, sampler.acceptance, sampler.calls, edges)
     cov = cov + np.diag(found.mc_errors**2)
-    estimable = free & (np.abs(theta) < TOO_LARGE) & (z.std(0) > 1e-9)
+    estimable = free & (np.abs(theta) < TOO_LARGE)
+    # Where no draw lies beyond the observed statistics in some direction, the likelihood grows without end in it.
+    estimable[free] &= ~recession(sampler.z_obs[free] - z[:, free])[0]
     if not settled:
         logger.warning(
             "the fit has not converged: t-ratios %s after %d samples; a model without triangles or two_stars "
@@ -113,7 +131,7 @@ def finish(
             np.round(found.t_ratios[free], 2).tolist(),
             sampler.calls,
         )
-    elif found.bimodality > BIMODAL:
+    elif settled and found.bimodality > BIMODAL:
         logger.warning(
             "the fitted model is close to degenerate: its graphs fall into two clumps (bimodality %.2f)",
             found.bimodality,
