@@ -45,7 +45,7 @@ class MarkovSource:
         alphabet_size, order, n_contexts: A, k and A^k.
 
     Raises:
-        ValueError: rows that are no laws (to 1e-8), a wrong number of them, or a `stationary` that isn't.
+        ValueError: no table, rows that are no laws (to 1e-8), a wrong number of them, or a `stationary` that isn't.
     """
 
     def __init__(
@@ -56,7 +56,10 @@ class MarkovSource:
         stationary: Float[np.ndarray, " contexts"] | None = None,
     ) -> None:
         one_of("initial", initial, INITIAL)
-        table = np.array(transition, np.float64)
+        try:
+            table = np.array(transition, np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"transition is no table of numbers: {error}") from error
         size = table.shape[-1] if table.ndim else 0
         if table.ndim < 2 or size < 2:
             raise ValueError(

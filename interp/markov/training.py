@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,8 @@ from interp.core.task import LossOutput, OptimizerSpec, StepContext
 from interp.core.tracking import make_tracker
 from interp.core.trainer import Trainer, TrainerConfig
 from interp.markov.losses import SymbolLoss, evaluate_per_symbol, token_losses, windows_of
-from interp.markov.sources import MarkovSource
+from interp.markov.ngram import NGramModel
+from interp.markov.sources import LARGEST_TABLE, MarkovSource
 from interp.markov.tokenizer import Tokenizer
 from interp.markov.transformer import TransformerConfig, build_transformer, linear_weights
 from interp.models.language_model import LanguageModel
@@ -75,8 +77,7 @@ class TokenLanguageTask:
         return {"model": self.module}
 
     def config(self) -> dict[str, Any]:
-        fixed = {k: v for k, v in asdict(self.training).items() if k != "steps"}
-        return {"training": fixed | {"betas": list(self.training.betas)}, **self.about}
+        return {"training": asdict(self.training), **self.about}
 
     def loss(self, batch: Tensor, ctx: StepContext) -> LossOutput:
         """The mean is per token, as the model is trained; `loss_per_symbol` is what tokenizers are compared by."""
@@ -113,6 +114,8 @@ class TransformerRun:
 
     Attributes:
         loss: on the whole test text, after the last step.
+        unigram, bigram: models over the same tokens with add-one smoothing, counted on the training text, on the
+            test text; the bigram is None where its table would be too large.
         history: rows of the Trainer; `valid_loss_per_symbol` is the test loss during training.
         context_length: of the windows, in tokens.
     """
@@ -125,6 +128,8 @@ class TransformerRun:
     context_length: int
     seed: int
     loss: SymbolLoss
+    unigram: float
+    bigram: float | None
     history: History
 
     def language_model(self) -> LanguageModel:
@@ -149,6 +154,8 @@ class TransformerRun:
             "seed": self.seed,
             "steps": self.training.steps,
             "loss": self.loss.per_symbol,
+            "unigram": self.unigram,
+            "bigram": self.bigram,
             "relative_gap": self.loss.relative_gap(self.source),
             "symbols_per_token": self.loss.symbols_per_token,
             "entropy_rate": self.source.entropy_rate(),
@@ -166,14 +173,17 @@ class TransformerRun:
         return plot_runs([self])
 
     def __str__(self) -> str:
-        return "\n".join(
-            (
-                f"{self.tokenizer.name}, {self.training.steps} steps, seed {self.seed}",
-                f"  loss           {self.loss}",
-                f"  entropy rate   {self.source.entropy_rate():.4f}   H(pi) {self.source.symbol_entropy():.4f}   "
-                f"relative gap {self.loss.relative_gap(self.source):.3f}",
-            )
+        source, bigram = self.source, "" if self.bigram is None else f", bigram {self.bigram:.4f}"
+        grams = ", ".join(f"{source.ngram_loss(context):.4f}" for context in range(source.order + 2))
+        lines = (
+            f"{self.tokenizer.name}, {self.training.steps} steps, seed {self.seed}",
+            f"  transformer          {self.loss}",
+            f"  over the same tokens unigram {self.unigram:.4f}{bigram}",
+            f"  over characters      {grams} (best models with 0, 1, ... symbols of context)",
+            f"  entropy rate {source.entropy_rate():.4f}, H(pi) {source.symbol_entropy():.4f}, relative gap "
+            f"{self.loss.relative_gap(source):.3f}",
         )
+        return "\n".join(lines)
 
 
 def train_transformer(
@@ -220,6 +230,7 @@ def train_transformer(
         "model": to_dict(model),
         "context_length": context_length,
         "tokenizer": tokenizer.name,
+        "dictionary": zlib.crc32(repr(tokenizer.tokens_).encode()),
         "source": [source.alphabet_size, source.order, round(source.entropy_rate(), 12)],
     }
     task = TokenLanguageTask(module, tokenizer.token_lengths_, training, about)
@@ -243,11 +254,30 @@ def train_transformer(
     try:
         history = trainer.fit(task, ArrayStream(windows, shuffle=False), valid, resume=resume)
         module.eval()
-        loss = evaluate_per_symbol(load_model(module).logits, test, tokenizer.token_lengths_, context_length)
+        lengths = tokenizer.token_lengths_
+        loss = evaluate_per_symbol(load_model(module).logits, test, lengths, context_length)
         logs.summary({"loss_per_symbol": loss.per_symbol, "relative_gap": loss.relative_gap(source)})
     finally:
         logs.finish()
-    return TransformerRun(source, tokenizer, module, model, training, context_length, seed, loss, history)
+    seen = windows[:, :-1].flatten().numpy()
+
+    def over_tokens(order: int) -> float:
+        model = NGramModel(order, tokenizer.vocab_size_).fit(seen)
+        return model.cross_entropy(test, tokenizer.token_lengths_).per_symbol
+
+    return TransformerRun(
+        source=source,
+        tokenizer=tokenizer,
+        module=module,
+        model=model,
+        training=training,
+        context_length=context_length,
+        seed=seed,
+        loss=loss,
+        unigram=over_tokens(1),
+        bigram=over_tokens(2) if tokenizer.vocab_size_**2 <= LARGEST_TABLE else None,
+        history=history,
+    )
 
 
 def _training_windows(

@@ -60,6 +60,7 @@ class TransformerStudy:
         losses = by["loss"]
         table["loss"], table["lowest"], table["highest"] = losses.mean(), losses.min(), losses.max()
         table["seeds"] = by["seed"].count()
+        table["unigram"], table["bigram"] = by["unigram"].mean(), by["bigram"].mean()
         table["gap"] = by["relative_gap"].mean()
         table["entropy_rate"] = by["entropy_rate"].first()
         return table.to_string(float_format="{:.4f}".format)

@@ -43,10 +43,11 @@ from interp.markov.bounds import fixed_length_loss
 from interp.markov.bpe import BPETokenizer
 from interp.markov.lzw import LZWTokenizer
 from interp.markov.ngram import optimal_ngram_loss
+from interp.markov.plots import plot_attention, plot_runs
 from interp.markov.sources import MarkovSource, entropy
 from interp.markov.tokenizer import CharTokenizer, FixedLengthTokenizer
 from interp.markov.training import TrainingConfig, train_transformer
-from interp.markov.transformer import TransformerConfig
+from interp.markov.transformer import TransformerConfig, attention_patterns
 from interp.markov.transformer_study import Variant, transformer_study
 from interp.markov.unigram_study import UnigramStudy, unigram_study
 
@@ -250,37 +251,22 @@ def run_d(found: Reproduction) -> None:
 
 def sweeps(found: Reproduction, training: TrainingConfig) -> None:
     """Dictionary size, order of the source, depth; one seed."""
-    bpe: dict[str, tuple[str, dict[str, Variant]]] = {
-        "sizes": (
-            "vocab_size",
-            {
-                f"BPE {d}": Variant(MarkovSource.switching(2, P, Q), BPETokenizer(d), training=training)
-                for d in (4, 6, 10, 20)
-            },
-        ),
-        "orders": (
-            "order",
-            {
-                f"BPE 20 order {k}": Variant(
-                    MarkovSource.switching(k, P, Q), BPETokenizer(20), training=training
-                )
-                for k in (1, 2, 3, 4)
-            },
-        ),
-        "depths": (
-            "n_layers",
-            {
-                f"BPE 10 {layers} layers": Variant(
-                    MarkovSource.switching(2, P, Q),
-                    BPETokenizer(10),
-                    TransformerConfig(n_layers=layers),
-                    training,
-                )
-                for layers in (1, 2, 4)
-            },
-        ),
-    }
-    for name, (x, variants) in bpe.items():
+    second = MarkovSource.switching(2, P, Q)
+    orders, depths = {}, {}
+    for tokenizer in (CharTokenizer(), BPETokenizer(20)):
+        for k in (1, 2, 3, 4):
+            source = MarkovSource.switching(k, P, Q)
+            orders[f"{tokenizer.name} order {k}"] = Variant(source, tokenizer, training=training)
+    for tokenizer in (CharTokenizer(), BPETokenizer(10)):
+        for layers in (1, 2, 4):
+            model = TransformerConfig(n_layers=layers)
+            depths[f"{tokenizer.name} {layers} layers"] = Variant(second, tokenizer, model, training)
+    sizes = {f"BPE {d}": Variant(second, BPETokenizer(d), training=training) for d in (4, 6, 10, 20)}
+    for name, x, variants in (
+        ("sizes", "vocab_size", sizes),
+        ("orders", "order", orders),
+        ("depths", "n_layers", depths),
+    ):
         study = transformer_study(variants, seeds=found.seeds[:1], out=found.out / "runs", device="cpu")
         print(study)
         found.table(f"sweep_{name}", study.to_frame())
@@ -315,9 +301,10 @@ def run_e(found: Reproduction) -> None:
         found.holds(
             "E", f"seed {seed}: characters do learn, 2000 steps", "<= 0.53", f"{loss:.4f}", loss <= 0.53
         )
-    from interp.markov.plots import plot_runs
-
     save_figure(plot_runs(runs, title="Slow, not never"), found.out / "slow_not_never.png")
+    text = torch.from_numpy(source.sample(256, seed=1).astype(np.int64))[None]
+    pattern = attention_patterns(runs[0].language_model(), text, layer=0)[0, :, :32, :32]
+    save_figure(plot_attention(pattern, title="Characters, layer 0"), found.out / "attention.png")
 
 
 # -- Output ----------------------------------------------------------------------------------------------------

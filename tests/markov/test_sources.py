@@ -190,6 +190,7 @@ def test_reducible_chains_are_refused_and_transient_contexts_are_not() -> None:
         (lambda: MarkovSource.switching(1, 0.5, 1.5), "q = 1.5"),
         (lambda: MarkovSource.random(1, 1), "alphabet_size"),
         (lambda: MarkovSource(np.array([0.5, 0.5])), "shape"),
+        (lambda: MarkovSource([[0.5, 0.5], [1.0]]), "no table"),
         (lambda: MarkovSource(np.full((3, 2), 0.5)), "3 rows"),
         (lambda: MarkovSource(np.array([[0.5, 0.4], [0.5, 0.5]])), "row 0 sums to 0.9"),
         (lambda: MarkovSource(np.array([[1.5, -0.5], [0.5, 0.5]])), "below 0"),

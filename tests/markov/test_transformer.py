@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import math
@@ -162,9 +163,6 @@ def seed_of(seed: int, what: str) -> int:
 
 
 def test_an_interrupted_run_ends_with_the_same_bits(run: TransformerRun, tmp_path: Path) -> None:
-    import dataclasses
-
-    half = dataclasses.replace(SHORT, eval_every=4)
     options = {"model": SMALL, "seed": 1, "progress": False, "device": "cpu", "checkpoint_every": 4}
 
     class Stop(Exception):
@@ -181,9 +179,9 @@ def test_an_interrupted_run_ends_with_the_same_bits(run: TransformerRun, tmp_pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TokenLanguageTask, "loss", failing)
         with pytest.raises(Stop):
-            train_transformer(SOURCE, BPETokenizer(6), training=half, out=tmp_path, **options)
+            train_transformer(SOURCE, BPETokenizer(6), training=SHORT, out=tmp_path, **options)
     assert (tmp_path / "step_00000004").exists()
-    resumed = train_transformer(SOURCE, BPETokenizer(6), training=half, out=tmp_path, **options)
+    resumed = train_transformer(SOURCE, BPETokenizer(6), training=SHORT, out=tmp_path, **options)
     assert resumed.loss == run.loss
     pairs = zip(resumed.module.parameters(), run.module.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
@@ -194,6 +192,9 @@ def test_a_run_of_other_settings_is_refused(run: TransformerRun, tmp_path: Path)
     train_transformer(SOURCE, CharTokenizer(), **options)
     with pytest.raises(ValueError, match="was made with task"):
         train_transformer(SOURCE, BPETokenizer(6), **options)
+    options["training"] = dataclasses.replace(SHORT, steps=20)
+    with pytest.raises(ValueError, match=r"training\.steps = 12"):
+        train_transformer(SOURCE, CharTokenizer(), **options)
 
 
 def test_iterations_to_a_share_above_the_rate(run: TransformerRun) -> None:
@@ -203,6 +204,8 @@ def test_iterations_to_a_share_above_the_rate(run: TransformerRun) -> None:
     assert run.iterations_to(losses[-1] / rate - 1 + 1e-9) == steps[int(np.argmin(losses))]
     assert run.iterations_to(-0.5) is None
     assert "BPE 6" in str(run)
+    assert "0.6931, 0.6931, 0.5004, 0.5004" in str(run)
+    assert SOURCE.entropy_rate() - 0.03 < run.bigram < run.unigram < SOURCE.symbol_entropy()
     assert json.dumps(run.summary())
 
 
