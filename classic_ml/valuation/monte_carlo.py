@@ -117,9 +117,7 @@ def _marginals_of_orders(game: Utility, orders: IntArray) -> FloatArray:
 def _pairs(method: Method, rows: int, count: int, rng: np.random.Generator) -> tuple[BoolArray, BoolArray]:
     """Coalitions [samples count(player) count] without and with each player."""
     if method == "owen":
-        # One draw serves all players: leaving player i out of it, or taking i in, is a draw for i.
-        present = rng.random((rows, count)) < rng.random((rows, 1))
-        coalition = np.repeat(present[:, None, :], count, axis=1)
+        coalition = rng.random((rows, count, count)) < rng.random((rows, count, 1))
     else:
         # Round r, size k: for each player the first k of the others in a random order.
         keys = rng.random((rows, count, count, count))

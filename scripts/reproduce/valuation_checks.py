@@ -1,0 +1,92 @@
+"""What both valuation reproductions share: checks with the figure expected and measured, files, the command line."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.core.files import write_json
+from interp.core.plotting import save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Check:
+    """One statement, what was expected, what was measured, and whether it holds."""
+
+    part: str
+    statement: str
+    expected: str
+    measured: str
+    passed: bool
+
+
+@dataclass
+class Findings:
+    """What the parts found: checks, remarks without a verdict, figures by file name, numbers as JSON values."""
+
+    quick: bool
+    checks: list[Check] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    figures: dict[str, Figure] = field(default_factory=dict)
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def check(self, part: str, statement: str, expected: str, measured: str, passed: bool) -> None:
+        self.checks.append(Check(part, statement, expected, measured, bool(passed)))
+
+    def table(self) -> str:
+        wide = max((len(c.statement) for c in self.checks), default=0)
+        lines = [
+            f"{'PASS' if c.passed else 'FAIL'}  {c.part}  {c.statement:<{wide}}  "
+            f"expected {c.expected}, measured {c.measured}"
+            for c in self.checks
+        ]
+        return "\n".join([*lines, *(f"      {remark}" for remark in self.remarks)])
+
+
+def run(
+    description: str,
+    parts: Mapping[str, Callable[[Findings], None]],
+    default_out: str,
+    argv: list[str] | None,
+) -> int:
+    """The command: run the parts, print the table, write results.json and the figures; 1 when a check fails."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--which", nargs="+", choices=list(parts), default=list(parts), help="parts to run (all)"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer seeds and smaller sizes")
+    parser.add_argument(
+        "--out", type=Path, default=Path(default_out), help=f"folder of results ({default_out})"
+    )
+    args = parser.parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    findings, seconds = Findings(args.quick), {}
+    for name in args.which:
+        print(f"{name} ...", flush=True)
+        start = time.process_time()
+        parts[name](findings)
+        seconds[name] = round(time.process_time() - start, 1)
+    print(findings.table())
+    content = {
+        "quick": args.quick,
+        "checks": [asdict(check) for check in findings.checks],
+        "remarks": findings.remarks,
+        "numbers": findings.numbers,
+        "cpu_seconds": seconds,
+    }
+    write_json(args.out / "results.json", content)
+    for name, figure in findings.figures.items():
+        save_figure(figure, args.out / f"{name}.png", dpi=110)
+    passed = sum(check.passed for check in findings.checks)
+    print(f"\n{passed} of {len(findings.checks)} checks passed; see {args.out}")
+    return 0 if passed == len(findings.checks) else 1
