@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 GREY = "#8a8f98"
 DIVERGING = "RdBu_r"
+FACTOR_NAMES = {"A": "answer letter (A)", "Y": "Yes or No (Y)"}
 
 
 def plot_curves(curves: Mapping[str, PropensityResult]) -> Figure:
@@ -92,7 +93,7 @@ def draw_variance(ax: Axes, decompositions: Mapping[str, VarianceDecomposition])
             )
         else:
             height = np.array([d.shares.get(factor, 0.0) for d in decompositions.values()])
-        ax.bar(at, height, 0.6, bottom=bottom, label=factor, color=colour)
+        ax.bar(at, height, 0.6, bottom=bottom, label=FACTOR_NAMES.get(factor, factor), color=colour)
         bottom += height
     ax.set_xticks(at, list(decompositions), fontsize=8)
     ax.set(ylabel="share of the variance", ylim=(0, 1.02), title="what explains the spread of steerability")
@@ -165,7 +166,7 @@ def draw_matrix(
     limit = float(np.nanmax(np.abs(values))) or 1.0
     image = ax.imshow(values, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto")
     ax.figure.colorbar(image, ax=ax, shrink=0.85)
-    every = max(1, len(columns) // 16)
+    every = -(-len(columns) // 12)
     ax.set_xticks(range(0, len(columns), every), list(columns)[::every], fontsize=8)
     ax.set_yticks(range(len(rows)), list(rows), fontsize=8)
     ax.grid(False)

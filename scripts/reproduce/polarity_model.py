@@ -1,9 +1,9 @@
 """A language model small enough to train in a minute, in which steering is known to work.
 
-Its texts are three templates whose adjectives agree in polarity: "the film was superb and the meal was lovely ."
-To go on, the model has to carry the polarity of the first adjective to the later ones. The mean difference between
-positive and negative sentences, read where an adjective is about to come, must find the direction that carries it, and
-steer by it.
+Its texts are reviews of a few sentences from three templates, whose adjectives agree in polarity: "the film was superb
+and the meal was lovely ."  To go on, the model has to carry the polarity of the first adjective to the later ones. The
+mean difference between positive and negative sentences, read where an adjective is about to come, must find the
+direction that carries it, and steer by it.
 
     python scripts/reproduce/polarity_model.py     # trains it and prints the gate
 """
@@ -27,6 +27,9 @@ from interp.steering.generators import polarity_sentences, polarity_vocabulary
 from interp.steering.words import NEGATIVE, POSITIVE
 
 PADDING, END = "<pad>", "</s>"
+SENTENCES = (
+    4  # of a review; with one, the first adjective tells the second so little that learning takes far longer
+)
 
 
 def word_tokenizer() -> Any:
@@ -38,6 +41,24 @@ def word_tokenizer() -> Any:
     backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=PADDING))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=PADDING, eos_token=END)
+
+
+def reviews(n: int, seed: int) -> list[str]:
+    """Texts of `SENTENCES` sentences of the same polarity: positive, negative or neutral."""
+    waiting: dict[str, list[str]] = {"positive": [], "negative": [], "neutral": []}
+    made: list[str] = []
+    for sentence in polarity_sentences(2 * SENTENCES * n, seed=seed):
+        same = waiting[polarity(sentence)]
+        same.append(sentence)
+        if len(same) == SENTENCES:
+            made.append(" ".join(same))
+            same.clear()
+    return made[:n]
+
+
+def polarity(sentence: str) -> str:
+    words = set(sentence.split())
+    return "positive" if words & set(POSITIVE) else "negative" if words & set(NEGATIVE) else "neutral"
 
 
 class NextWord:
@@ -66,8 +87,8 @@ class NextWord:
         return LossOutput(total, (targets != self.padding_id).sum())
 
 
-def untrained(seed: int = 0, std: float = 0.02) -> LanguageModel:
-    """Four blocks of width 64, about 190,000 parameters, with random weights."""
+def untrained(seed: int = 0, std: float = 0.06) -> LanguageModel:
+    """Four blocks of width 64, about 175,000 parameters, with random weights."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = word_tokenizer()
@@ -81,24 +102,24 @@ def untrained(seed: int = 0, std: float = 0.02) -> LanguageModel:
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
-        tie_word_embeddings=False,
+        tie_word_embeddings=True,
     )
     module = LlamaForCausalLM(config).eval()
     generator = make_generator(seed, "polarity model")
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             if "norm" not in name:
-                parameter.normal_(0, std, generator=generator)
+                parameter.normal_(0, 2 * std if "embed" in name else std, generator=generator)
     return load_model(module, tokenizer=tokenizer)
 
 
 def train_polarity_model(
-    seed: int = 0, *, steps: int = 1500, batch_size: int = 64, lr: float = 3e-3, progress: bool = False
+    seed: int = 0, *, steps: int = 500, batch_size: int = 24, lr: float = 3e-3, progress: bool = False
 ) -> LanguageModel:
-    """The model trained from scratch; about a minute on one CPU core."""
+    """The model trained from scratch; about 40 seconds on one CPU core."""
     model = untrained(seed)
     padding = model.tokenizer.pad_token_id
-    rows = model.tokenizer(polarity_sentences(steps * batch_size, seed=seed))["input_ids"]
+    rows = model.tokenizer(reviews(steps * batch_size, seed))["input_ids"]
     longest = max(map(len, rows))
     ids = torch.tensor([row + [padding] * (longest - len(row)) for row in rows])
     config = TrainerConfig(max_steps=steps, batch_size=batch_size, seed=seed, progress=progress)
