@@ -1,0 +1,84 @@
+"""`interp steer extract` and `generate` on a tiny saved model, and the errors a user meets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from interp.cli.steer import app
+from interp.steering.datasets import save_pairs
+from interp.steering.generators import likes
+from interp.steering.gguf import load_gguf
+from interp.steering.vector import SteeringVector
+from tests.models.tiny import byte_tokenizer, tiny_model
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("steer")
+    tiny_model("llama", max_position_embeddings=256).save_pretrained(folder / "model")
+    byte_tokenizer().save_pretrained(folder / "model")
+    save_pairs(likes(4), folder / "pairs.jsonl")
+    return folder
+
+
+def run(*arguments: object) -> str:
+    result = runner.invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_extract_then_generate(world: Path) -> None:
+    at = ("--model", world / "model", "--pairs", world / "pairs.jsonl", "--out", world / "vector")
+    shown = run("extract", *at, "--layer", 1, "--layer", -1, "--train", 0.5, "--gguf", world / "v.gguf")
+    assert "held_out_agreement" in shown
+    vector = SteeringVector.load(world / "vector")
+    assert vector.layers == (1, 2)
+    assert vector.meta["n_pairs"] == 6
+    assert load_gguf(world / "v.gguf").layers == (1, 2)
+    assert json.loads((world / "vector" / "steering.json").read_text())["meta"]["method"] == "mean"
+
+    how = ("--model", world / "model", "--prompt", "one", "--prompt", "two more", "--max-new-tokens", 5)
+    texts = run("generate", *how, "--vector", world / "vector", "--multiplier", 0, "--multiplier", 3)
+    assert [line for line in texts.splitlines() if line.startswith("[")] == [
+        "[+0] one",
+        "[+0] two more",
+        "[+3] one",
+        "[+3] two more",
+    ]
+    same = run("generate", *how, "--vector", world / "v.gguf", "--multiplier", 0, "--multiplier", 3)
+    assert same == texts
+    for positions in ("all", "2"):
+        run("generate", *how, "--vector", world / "v.gguf", "--positions", positions, "--operator", "clamp")
+
+
+def test_user_errors_name_the_fix(world: Path) -> None:
+    at = ("--model", str(world / "model"), "--out", str(world / "nothing"))
+    with pytest.raises(ValueError, match="no such file"):
+        runner.invoke(app, ["extract", *at, "--pairs", "missing.jsonl"], catch_exceptions=False)
+    with pytest.raises(ValueError, match="method = 'median'"):
+        runner.invoke(
+            app,
+            ["extract", *at, "--pairs", str(world / "pairs.jsonl"), "--method", "median"],
+            catch_exceptions=False,
+        )
+    with pytest.raises(FileNotFoundError, match="is missing"):
+        runner.invoke(
+            app,
+            [
+                "generate",
+                "--model",
+                str(world / "model"),
+                "--vector",
+                str(world / "nothing"),
+                "--prompt",
+                "x",
+            ],
+            catch_exceptions=False,
+        )
+    assert not (world / "nothing").exists()
