@@ -27,7 +27,7 @@ def structural_distance_loss(
     """
     lengths = mask.sum(-1)
     both = mask.unsqueeze(-1) & mask.unsqueeze(-2)
-    weights = both / lengths.square()[:, None, None] / len(mask)
+    weights = both.to(z.dtype) / lengths.square()[:, None, None] / len(mask)
     gaps = (tree_distances - squared_distances(z)).abs()
     return (gaps * weights).sum((-1, -2, -3))
 
@@ -36,7 +36,7 @@ def structural_depth_loss(
     z: Float[Tensor, "*p b n k"], depths: Float[Tensor, "b n"], mask: Bool[Tensor, "b n"]
 ) -> Float[Tensor, "*p"]:
     """|depth - squared norm| averaged over the words of a sentence, then over sentences (ibid., section 2.3)."""
-    weights = mask / mask.sum(-1, keepdim=True) / len(mask)
+    weights = mask.to(z.dtype) / mask.sum(-1, keepdim=True) / len(mask)
     gaps = (depths - z.square().sum(-1)).abs()
     return (gaps * weights).sum((-1, -2))
 

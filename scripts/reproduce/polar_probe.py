@@ -272,14 +272,16 @@ def run_c(
 # -- D ---------------------------------------------------------------------------------------------------------
 
 D_WEIGHTS = (0.0, 1.0, 3.0)
-D_RANK = 64
+D_RANK = 32
+D_LAYERS = tuple(range(0, 31, 3))
+D_CONTROL_LAYERS = tuple(range(0, 31, 6))
 
 
-def run_d(results: Results, name: str, n_sentences: int, epochs: int, control_layers: Sequence[int]) -> None:
+def run_d(results: Results, name: str, n_sentences: int, epochs: int, store: Path | None) -> None:
     banks = load_treebanks(ProbeExperiment(treebank=name, n_sentences=n_sentences))
     model = load_model("smollm2-135m")
     config = ProbeTraining(lr=3e-3, max_epochs=epochs, eval_every=3, patience=4)
-    report, fitted, parts = probe_layers(model, banks, None, D_WEIGHTS, config)
+    report, fitted, parts = probe_layers(model, banks, D_LAYERS, D_WEIGHTS, config, store and store / name)
     label = f"D {name}"
     results.report(label, report)
     assert fitted.validation_scores is not None
@@ -294,7 +296,9 @@ def run_d(results: Results, name: str, n_sentences: int, epochs: int, control_la
     save_smollm2_figures(results.out, name, report, readings, chosen, plain, treebank, banks.test)
 
     fresh = random_weights(model, seed=0)
-    control, control_fit, _ = probe_layers(fresh, banks, control_layers, (0.0, polar.angular), config)
+    control, control_fit, _ = probe_layers(
+        fresh, banks, D_CONTROL_LAYERS, (0.0, polar.angular), config, store and store / f"{name}-random"
+    )
     results.report(f"{label} random weights", control)
     assert control_fit.validation_scores is not None
     best_control = control.rows[int(control_fit.validation_scores.max(0).argmax())]
@@ -341,7 +345,7 @@ def run_d(results: Results, name: str, n_sentences: int, epochs: int, control_la
 def probe_layers(
     model: LanguageModel,
     banks: Treebanks,
-    layers: Sequence[int] | None,
+    layers: Sequence[int],
     weights: Sequence[float],
     config: ProbeTraining,
 ) -> tuple[ProbeReport, FittedProbes, dict[str, WordActivations]]:
@@ -414,7 +418,9 @@ def run_d_controls(
     save_figure(figure, results.out / f"smollm2_{label.split()[-1]}_ranks.png")
     shares = spectrum(fitted.bank, len(ranks) - 1)
     dimensions = int(np.searchsorted(shares, 0.9)) + 1
-    print(f"{label}: 90 % of the rank-128 map's squared singular values lie in {dimensions} dimensions\n")
+    print(
+        f"{label}: 90 % of the rank-{ranks[-1]} map's squared singular values lie in {dimensions} dimensions\n"
+    )
 
     everything = [*banks.train, *banks.validation, *banks.test]
     control = shuffle_relations(everything)
@@ -473,9 +479,12 @@ def main() -> int:
         "--treebanks", nargs="+", choices=["grammar", "silver"], default=["grammar", "silver"]
     )
     parser.add_argument(
-        "--sentences", type=int, default=600, help="Of D: train, validation and test together."
+        "--sentences", type=int, default=500, help="Of D: train, validation and test together."
     )
     parser.add_argument("--epochs", type=int, default=30, help="Of D.")
+    parser.add_argument(
+        "--store", type=Path, help="Keep D's token activations here, for a second run to read."
+    )
     parser.add_argument("--quick", action="store_true", help="Only A, smaller.")
     parser.add_argument(
         "--out", type=Path, default=Path("polar_probe"), help="Folder for results and figures."
@@ -494,7 +503,7 @@ def main() -> int:
     if "D" in which:
         for name in arguments.treebanks:
             try:
-                run_d(results, name, arguments.sentences, arguments.epochs, (0, 5, 10, 15, 20, 25, 30))
+                run_d(results, name, arguments.sentences, arguments.epochs, arguments.store)
             except ImportError as error:
                 print(f"D {name} left out: {error}")
             results.save()
