@@ -34,7 +34,7 @@ _JOIN = (
     r"(?:(?:target|to|node ?2|node_2|b|v)[\"']?\s*:\s*[\"']?)?"
 )
 _ABOUT = re.compile(
-    r"\b(?:associat\w+|connect\w*|link\w*|relat\w+|tied?|ties|friends?\w*|knows?|dating|dates|works? with|binds?|"
+    r"\b(?:(?:un|dis)?(?:associat|connect|link|relat)\w*|tied?|ties|friends?\w*|knows?|dating|dates|works? with|binds?|"
     r"interacts?|phosphorylates?|complex|club|choir|films?|paper|articles?|co-?author\w*|roads?|streets?|cousins?|"
     r"siblings?|acquaint\w+|relationship)\b",
     re.I,

@@ -47,7 +47,9 @@ def test_worked_fits() -> None:
     assert np.isnan(separated.coef_).all()
 
 
-@pytest.mark.parametrize("statistics", [("edges", "triangles"), ("edges", "two_stars"), ("edges", "alt_triangles")])
+@pytest.mark.parametrize(
+    "statistics", [("edges", "triangles"), ("edges", "two_stars"), ("edges", "alt_triangles")]
+)
 def test_exact_fits_of_all_graphs_up_to_five_nodes_match_their_moments(statistics: tuple[str, ...]) -> None:
     fitted = 0
     for graph in SMALL:
