@@ -133,7 +133,7 @@ class PoolKernel:
                 block_size=block_size,
                 device=place,
             )
-        squares = -Z.square().sum(1)
+        squares = torch.cat([-part.square().sum(1) for part in Z.split(block_size)])
 
         def gaussian(rows: Rows, columns: Rows) -> Tensor:
             out = torch.addmm(squares[columns], Z[rows], Z[columns].T, alpha=2)

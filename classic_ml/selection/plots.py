@@ -19,14 +19,14 @@ MARKERS = "osD^vPX*<>"
 
 
 def plot_comparison(comparison: SelectorComparison) -> Figure:
-    """Accuracy with its standard deviation over pools, and MMD^2, against the labelling budget."""
+    """Accuracy and MMD^2 against the labelling budget, one line per selector."""
     figure, (left, right) = new_figure(1, 2, size=(10.5, 4))
     summary = comparison.summary()
     for i, name in enumerate(summary.index.get_level_values("selector").unique()):
         part = summary.loc[name].sort_index()
         style: dict[str, Any] = {"marker": MARKERS[i % len(MARKERS)], "color": COLOURS[i % len(COLOURS)]}
         style |= {"linestyle": "-" if i < len(COLOURS) else "--", "label": name}
-        left.errorbar(part.index, part.accuracy, yerr=part.accuracy_std, capsize=2, **style)
+        left.plot(part.index, part.accuracy, **style)
         right.plot(part.index, part.mmd2, **style)
     for axes, what in (
         (left, f"accuracy on the rest ({comparison.learner.replace('_', ' ')})"),
