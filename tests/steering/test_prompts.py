@@ -150,4 +150,4 @@ def test_smollm2_reads_plain_english(smollm2: LanguageModel) -> None:
     """A doubled BOS, or a wrong tokenizer, gives thousands."""
     text = "The sun rises in the east and sets in the west, and the stars come out at night."
     batch = batch_of([render(smollm2, text, chat=False)], smollm2.tokenizer)
-    assert 4 < float(smollm2.loss(batch).mean().exp()) < 16
+    assert float(smollm2.loss(batch).mean().exp()) == pytest.approx(8.02, abs=0.05)
