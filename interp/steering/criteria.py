@@ -64,7 +64,7 @@ def effect(
     low, high = s.mean_interval
     moves = low > 0
     found = (
-        "excludes 0" if low > 0 else "lies below 0: the vector works backwards" if high < 0 else "includes 0"
+        "excludes 0" if low > 0 else "lies below 0, so that it works backwards" if high < 0 else "includes 0"
     )
     findings = [
         Finding(
@@ -72,8 +72,8 @@ def effect(
             low,
             0.0,
             moves,
-            f"the mean slope is {s.mean:.3f} logits per unit; its {s.confidence:.0%} interval "
-            f"{s.mean_interval} {found}",
+            f"the mean slope is {s.mean:.3f} logits per unit, with a {s.confidence:.0%} interval "
+            f"{s.mean_interval} that {found}",
         )
     ]
     if baselines is not None and not math.isnan(baselines.largest_random):

@@ -80,7 +80,7 @@ class Item:
         """
         raw, normalised = [], []
         for term in self.terms:
-            here = logits[term.text][:, term.position - offset].double()
+            here = logits[term.text][:, term.position - offset].float()
             raw.append(term.sign * here[:, list(term.ids)].logsumexp(-1))
             normalised.append(raw[-1] - term.sign * here.logsumexp(-1))
         return torch.stack(raw).sum(0), torch.stack(normalised).sum(0)

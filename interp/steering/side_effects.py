@@ -119,12 +119,12 @@ def side_effects(
         mask = batch.attention_mask[:, 1:].bool()
         clean, wanted = _log_probabilities(model, batch, mask)
         count += len(wanted)
-        clean_loss -= float(clean.gather(1, wanted).double().sum())
+        clean_loss -= float(clean.gather(1, wanted).cpu().double().sum())
         for n, multiplier in enumerate(multipliers):
             with steer(model, vector, multiplier, operator=operator):
                 steered, _ = _log_probabilities(model, batch, mask)
-            loss[n] -= float(steered.gather(1, wanted).double().sum())
-            divergence[n] += float((clean.exp() * (clean - steered)).sum(-1).double().sum())
+            loss[n] -= float(steered.gather(1, wanted).cpu().double().sum())
+            divergence[n] += float((clean.exp() * (clean - steered)).sum(-1).cpu().double().sum())
     if count == 0:
         raise ValueError("texts: none has two tokens, so that there is nothing to predict")
     return SideEffects(
@@ -274,5 +274,5 @@ def _perplexities(
     result = []
     for row, prompt, new in zip(losses, prompts, written, strict=True):
         own = row[len(prompt) - 1 : len(prompt) - 1 + len(new)]
-        result.append(float(own.double().mean().exp()))
+        result.append(float(own.cpu().double().mean().exp()))
     return result

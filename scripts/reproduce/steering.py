@@ -12,6 +12,7 @@ Tan et al. 2024, "Analysing the Generalisation and Reliability of Steering Vecto
   E  An open-ended concept, sentiment, in SmolLM2 (3 min): next words and whole continuations, with intervals.
   F  The paper's kinds of figures on generated data sets (10 min): five prompts by five, in against out of distribution,
      layer sweeps.
+  G  Cost (1 min). Curves on the prompt's cache equal whole passes, at a fifth of the tokens or less.
 
 Each check prints what was expected beside what was measured, with PASS or FAIL; everything goes to OUT as results.json
 and PNGs. Exit code 1 when a check fails. Times are of one CPU core.
@@ -51,7 +52,7 @@ from interp.steering.plots import draw_cells, draw_variance
 from interp.steering.propensity import propensity_curve
 from interp.steering.vector import SteeringVector
 
-PARTS = ("A", "B", "C", "D", "E", "F")
+PARTS = ("A", "B", "C", "D", "E", "F", "G")
 
 
 def planted(seed: int = 0) -> Findings:
@@ -162,6 +163,7 @@ def parts_of(seed: int) -> dict[str, Callable[[], Findings]]:
         "D": lambda: invariants(seed),
         "E": lambda: real.open_ended(smollm2(), seed=seed),
         "F": lambda: real.paper_figures(smollm2(), seed=seed),
+        "G": lambda: real.cost(smollm2(), seed=seed),
     }
 
 

@@ -1,4 +1,4 @@
-"""Parts B, E and F: a real model, where the vector from A/B items is the direction between the letters.
+"""Parts B, E, F and G: a real model, where the vector from A/B items is the direction between the letters.
 
 SmolLM2-135M-Instruct answers generated items ("(A): I like tea.", "(B): I dislike tea.").  Steering the letter moves
 every item towards one letter, so half of the items go the wrong way: a mean of about 0, explained by the letter.
@@ -19,7 +19,7 @@ from interp.steering.generators import ab_pair, likes, sentiment_reviews
 from interp.steering.layers import layer_sweep
 from interp.steering.pairs import ContrastivePair, PairDataset
 from interp.steering.plots import plot_cells, plot_curves, plot_sweeps, plot_variance, plot_violins
-from interp.steering.propensity import propensity_curve, propensity_curves
+from interp.steering.propensity import propensity_curves
 from interp.steering.reading import collect
 from interp.steering.report import evaluate
 from interp.steering.scoring import TokenGroups
@@ -216,14 +216,24 @@ def _known(values: dict[str, float]) -> dict[str, float | None]:
     return {key: None if np.isnan(value) else value for key, value in values.items()}
 
 
-def matches_full_passes(model: LanguageModel) -> tuple[float, float]:
-    """The largest difference between cached and whole passes on a few items, and the saving of tokens."""
-    test = likes(THINGS[:1])[:2]
-    vector = extract(model, test, 16)
-    curves = [
-        propensity_curve(
-            model, test, vector, multipliers=(-1.0, 1.0), use_prefix_cache=cached, progress=False
-        )
-        for cached in (True, False)
-    ]
-    return float(np.abs(curves[0].values - curves[1].values).max()), curves[0].saving
+def cost(model: LanguageModel, *, seed: int = 0) -> Findings:
+    """Part G: curves on the prompt's cache are those of whole passes, at a fifth of the tokens or less."""
+    found = Findings()
+    test = likes(THINGS[:1], seed=seed)[:2]
+    full = extract(model, test, (8, 20))
+    vectors = {f"layer {layer}": full.only(layer) for layer in full.layers}
+    cached, whole = (
+        propensity_curves(model, test, vectors, multipliers=(-1.0, 1.0), use_prefix_cache=use)
+        for use in (True, False)
+    )
+    off = max(float(np.abs(cached[name].values - whole[name].values).max()) for name in vectors)
+    found.check("G", "cached and whole passes differ by", "< 1e-4", f"{off:.1e}", off < 1e-4)
+    usual = propensity_curves(model, test, vectors)["layer 8"]
+    found.at_least("G", "fewer token-forwards than two full passes a multiplier, times", 5.0, usual.saving)
+    found.numbers = {
+        "largest_difference": off,
+        "token_forwards": usual.token_forwards,
+        "reference_token_forwards": usual.reference_token_forwards,
+        "saving": usual.saving,
+    }
+    return found

@@ -10,6 +10,7 @@ import pytest
 from interp.models.language_model import LanguageModel
 from interp.steering.extraction import extract
 from interp.steering.layers import SWEEP_MULTIPLIERS, best_layer, layer_sweep
+from interp.steering.plots import plot_sweeps
 from interp.steering.propensity import propensity_curve
 from tests.steering.linear import LAST, linear_model, pairs, slope
 
@@ -32,6 +33,15 @@ def test_a_sweep_is_its_layers_one_by_one(model: LanguageModel) -> None:
     assert sweep.best == max(sweep.layers, key=lambda n: sweep.curves[n].steerability().mean)
     assert f"best: {sweep.best}" in str(sweep)
     assert sweep.to_frame().loc[LAST, "anti_fraction"] == sweep.steerability[LAST].anti_fraction
+
+
+def test_the_figures_show_the_slopes(model: LanguageModel) -> None:
+    sweep = layer_sweep(model, TRAIN, TEST, progress=False)
+    left, right, *_ = sweep.plot().axes
+    np.testing.assert_allclose(left.lines[0].get_ydata(), [s.mean for s in sweep.steerability.values()])
+    assert right.images[0].get_array().shape == (len(SWEEP_MULTIPLIERS), 3)
+    heat = plot_sweeps({"a": sweep, "b": sweep}).axes[0].images[0].get_array()
+    np.testing.assert_allclose(heat[1], [s.mean for s in sweep.steerability.values()])
 
 
 def test_one_layer_is_chosen_over_data_sets(model: LanguageModel) -> None:

@@ -193,6 +193,8 @@ def test_the_table_and_the_frame(tiny_llama: LanguageModel) -> None:
     result = propensity_curve(tiny_llama, PAIRS, VECTORS["one"], name="v", variation=shouting, progress=False)
     assert "propensity of v at layer 1, 3 samples, prompt LOUD" in str(result)
     assert "fewer than by full passes" in str(result)
+    lines = result.plot().axes[0].lines
+    np.testing.assert_allclose(lines[3].get_ydata(), result.values.mean(0))  # three samples, then the mean
     frame = result.to_frame()
     assert len(frame) == 3 * len(DEFAULT_MULTIPLIERS)
     assert frame.query("sample == 2 and multiplier == 1.5")["propensity"].item() == result.values[2, -1]

@@ -34,6 +34,8 @@ def test_perplexity_and_divergence_are_those_of_whole_passes(tiny_llama: Languag
     assert result.ratio[0] == pytest.approx(1)
     assert result.kl[2] > result.kl[1] > 0.01
     assert "tokens of neutral text" in str(result)
+    np.testing.assert_allclose(result.plot().axes[1].lines[0].get_ydata(), result.kl)
+    np.testing.assert_allclose(result.to_frame()["ratio"], result.ratio)
 
 
 def test_the_default_text_is_there(tiny_llama: LanguageModel) -> None:

@@ -103,6 +103,18 @@ def test_relative_steerability_has_a_floor() -> None:
     np.testing.assert_allclose(transfer.shift(), [[0, 2.0], [2.0, 0]])  # (|0 - 2| + |1 + 1|) / 2
 
 
+def test_the_figures_show_the_cells() -> None:
+    transfer = planted([[2.0, 1.0, 0.5], [1.0, 2.0, 0.5], [1.5, 1.0, 1.0]], [[0.0], [1.0], [3.0]])
+    left, right, *_ = transfer.plot().axes
+    np.testing.assert_allclose(left.images[0].get_array(), transfer.matrix)
+    points = np.concatenate([np.asarray(c.get_offsets()) for c in right.collections])
+    assert len(points) == 6
+    assert [3.0, 0.5] in points.tolist()  # BASE under SYS_NEG: shift |0 - 3|, 0.5 / 1
+    assert "BASE" in str(transfer)
+    frame = transfer.to_frame()
+    assert frame.loc[("BASE", "SYS_NEG"), "relative"] == pytest.approx(0.5)
+
+
 def test_correlations_agree_with_scipy() -> None:
     rng = np.random.default_rng(0)
     slopes, unsteered = 1 + rng.random((5, 5)), rng.normal(size=(5, 4))
@@ -149,6 +161,8 @@ def test_data_sets_are_ranked_in_and_out_of_distribution() -> None:
     assert set(result.correlations().values()) == {1.0}
     assert result.agreement(result)["ID"] == 1.0
     assert "SYS_POS -> USER_NEG: +1.00" in str(result)
+    drawn = result.plot().axes[0].collections
+    assert [len(c.get_offsets()) for c in drawn] == [4] * 4
     with pytest.raises(ValueError, match="'small' was not measured under"):
         generalisation({"small": planted([[1.0]], [[0.0]])})
 
