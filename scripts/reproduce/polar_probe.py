@@ -348,9 +348,10 @@ def probe_layers(
     layers: Sequence[int],
     weights: Sequence[float],
     config: ProbeTraining,
+    store: Path | None,
 ) -> tuple[ProbeReport, FittedProbes, dict[str, WordActivations]]:
     parts = {
-        part: word_activations(model, getattr(banks, part), layers)
+        part: word_activations(model, getattr(banks, part), layers, store=store and store / part)
         for part in ("train", "validation", "test")
     }
     specs = [

@@ -48,7 +48,7 @@ def test_tokens_of_a_word_spell_it(kind: str) -> None:
     assert letters(tokenizer, left) in ("", BOS)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in sorted(ALL)])
+@pytest.mark.parametrize("kind", sorted(ALL))
 def test_a_token_across_a_contraction_belongs_to_both_words(kind: str) -> None:
     tokenizer = ALL[kind]()
     (aligned,) = align([TREE], tokenizer)

@@ -59,7 +59,7 @@ def test_structural_probe_agrees_with_a_loop_written_out() -> None:
     """Hewitt and Manning's loss, one sentence at a time with explicit differences, and plain Adam."""
     trees, words = TREES[:8], planted_activations(TREES[:8], RELATIONS)
     config = ProbeTraining(lr=1e-2, batch_size=8, max_epochs=25, standardize=False, progress=False)
-    bank = fit_probes(words, trees, [ProbeSpec(0, 5, angular=0.0)], config).bank
+    fitted = fit_probes(words, trees, [ProbeSpec(0, 5, angular=0.0)], config)
 
     d = words.d
     b = (torch.rand(5, d, generator=make_generator(0, "probe")) * 0.1 - 0.05).T.clone().requires_grad_()
@@ -74,11 +74,9 @@ def test_structural_probe_agrees_with_a_loop_written_out() -> None:
         adam.zero_grad()
         (loss / len(trees)).backward()
         adam.step()
-    assert torch.allclose(bank.weight[0], b, atol=1e-4)
-    # The Trainer's first logged loss is that of step 25; the loop's is the same one.
-    assert fit_probes(words, trees, [ProbeSpec(0, 5, angular=0.0)], config).history.rows[-1][
-        "distance_loss"
-    ] == pytest.approx(float(loss / len(trees)), rel=1e-4)
+    assert torch.allclose(fitted.bank.weight[0], b, atol=1e-4)
+    # Both are the loss of step 25, before its update.
+    assert fitted.history.last["distance_loss"] == pytest.approx(loss.item() / len(trees), rel=1e-4)
 
 
 def test_prototypes_are_mean_edges_of_the_training_trees() -> None:

@@ -1,0 +1,217 @@
+"""What comes out: reports, tables, geometry, files, figures, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from interp.cli.probe import app
+from interp.probes.bank import ProbeSpec
+from interp.probes.conllu_files import write_conllu
+from interp.probes.evaluate import evaluate_probes
+from interp.probes.experiment import ProbeExperiment, load_treebanks
+from interp.probes.geometry import level_consistency, prototype_angles, spectrum
+from interp.probes.grammar import ControlledGrammar
+from interp.probes.planted import planted_activations
+from interp.probes.plots import plot_cosines, plot_curves, plot_polar, plot_tree
+from interp.probes.reading import ReadOut, read_out
+from interp.probes.saving import load_probes, save_probes
+from interp.probes.silver import load_parser, prose_sentences, silver_name, silver_trees
+from interp.probes.training import FittedProbes, ProbeTraining, fit_probes
+from interp.probes.treebank import relation_types
+from tests.models.tiny import byte_tokenizer, tiny_model
+
+TRAIN, TEST = ControlledGrammar().split(80, 30, seed=5)
+RELATIONS = relation_types(TRAIN)
+WORDS = [
+    planted_activations(trees, RELATIONS, direction=0.8, seed=i) for i, trees in enumerate((TRAIN, TEST))
+]
+
+
+@pytest.fixture(scope="module")
+def fitted() -> FittedProbes:
+    specs = [ProbeSpec(0, 40, angular=0.0), ProbeSpec(0, 40, angular=5.0)]
+    return fit_probes(WORDS[0], TRAIN, specs, ProbeTraining(lr=2e-2, max_epochs=30, progress=False))
+
+
+@pytest.fixture(scope="module")
+def readings(fitted: FittedProbes) -> list[ReadOut]:
+    return read_out(fitted.bank, WORDS[1], TEST)
+
+
+def test_a_report_says_what_its_trees_are(fitted: FittedProbes) -> None:
+    report = evaluate_probes(fitted.bank, WORDS[1], TEST, treebank="planted (gold)")
+    text = str(report)
+    assert "planted (gold): 30 sentences" in text
+    assert "uuas" in text
+    assert "root_accuracy" not in text  # no probe here has a depth term
+    frame = report.to_frame()
+    assert list(frame["angular"]) == [0.0, 5.0]
+    assert report.best() is report.rows[1]
+    for row in report.rows:
+        assert row.las <= row.uas <= row.uuas
+    assert report.plot().axes[0].get_xlabel() == "layer (0: embedding)"
+
+
+def test_tables_add_up(readings: list[ReadOut]) -> None:
+    reading = readings[1]
+    micro = reading.scores("micro")
+    for table in (reading.by_relation(), reading.by_depth(), reading.by_tree_depth()):
+        edges = table["edges"].to_numpy()
+        assert edges.sum() == sum(len(tree) - 1 for tree in TEST)
+        for name in ("uuas", "uas", "las"):
+            assert (table[name].to_numpy() * edges).sum() / edges.sum() == pytest.approx(getattr(micro, name))
+    assert set(reading.by_relation()["relation"]) <= set(RELATIONS)
+
+
+def test_unknown_relations_count_as_wrong(fitted: FittedProbes) -> None:
+    from dataclasses import replace
+
+    strange = [replace(TEST[0], relations=("never",) * len(TEST[0])), *TEST[1:]]
+    reading = read_out(fitted.bank, WORDS[1], strange)[1]
+    table = reading.by_relation().set_index("relation")
+    assert table.loc["(unknown)", "label_accuracy"] == 0
+    assert table.loc["(unknown)", "edges"] == len(TEST[0]) - 1
+    plain = read_out(fitted.bank, WORDS[1], TEST)[1]
+    assert reading.scores().uuas == plain.scores().uuas
+    assert reading.balanced_label_accuracy < plain.balanced_label_accuracy
+
+
+def test_directions_survive_nesting(readings: list[ReadOut]) -> None:
+    structural, polar = (level_consistency(reading) for reading in readings)
+    assert polar.mean > 0.9  # planted so
+    assert abs(polar.cross) < 0.2
+    assert structural.mean < polar.mean
+    assert polar.same["det"] == polar.between("det", "det")
+    assert "level 0 against 1" in str(polar)
+    with pytest.raises(ValueError, match="no relation occurs at both"):
+        level_consistency(readings[1], (0, 7))
+
+
+def test_angles_and_dimensions(fitted: FittedProbes, readings: list[ReadOut]) -> None:
+    angles = prototype_angles(readings[1])
+    assert np.allclose(np.diag(angles), 0, atol=1e-4)
+    assert angles.loc["nsubj", "det"] == pytest.approx(90, abs=15)
+    shares = spectrum(fitted.bank, 1)
+    assert shares[-1] == pytest.approx(1)
+    assert (np.diff(shares) >= 0).all()
+
+
+def test_saved_probes_are_the_same(fitted: FittedProbes, tmp_path: Path) -> None:
+    save_probes(fitted.bank, tmp_path, model="none")
+    again = load_probes(tmp_path)
+    assert (again.specs, again.relations) == (fitted.bank.specs, fitted.bank.relations)
+    assert torch.equal(again.transform(WORDS[1]), fitted.bank.transform(WORDS[1]))
+    with pytest.raises(ValueError, match="holds no probes"):
+        load_probes(tmp_path / "elsewhere")
+
+
+def test_figures_show_what_they_should(readings: list[ReadOut]) -> None:
+    polar = plot_polar(readings[1], ["nsubj", "det"])
+    assert [ax.get_title().split()[0] for ax in polar.axes] == ["nsubj", "det"]
+    mine = polar.axes[1].collections[1].get_offsets()
+    assert np.median(mine[:, 0]) < np.radians(40)  # det lies at its prototype
+    cosines = plot_cosines({"structural": readings[0], "polar": readings[1]})
+    assert len(cosines.axes) == 3
+    tree, edges = TEST[0], readings[1].sentences()[0]
+    drawn = [text.get_text() for text in plot_tree(tree, edges).axes[0].texts]
+    assert [text for text in drawn if text in tree.words][: len(tree)] == list(tree.words)
+    assert "probe" in drawn
+    assert plot_curves({"a": [(8, 0.5), (2, 0.25)]}, xlabel="rank", log_x=True).axes[0].get_xscale() == "log"
+
+
+class FakeParser:
+    """Parses every sentence as a chain; says what spaCy would say about itself."""
+
+    meta = {"lang": "en", "name": "fake", "version": "1"}  # noqa: RUF012
+
+    def pipe(self, sentences: list[str]) -> Any:
+        for text in sentences:
+            tokens, at = [], 0
+            for i, word in enumerate(text.split(" ")):
+                tokens.append(SimpleNamespace(i=i, text=word, idx=at, dep_="next", pos_="X", is_space=False))
+                at += len(word) + 1
+            for i, token in enumerate(tokens):
+                token.head = tokens[max(0, i - 1)]
+            doc = SimpleNamespace(text=text)
+            yield type("Doc", (), {"__iter__": lambda _, t=tokens: iter(t), "text": doc.text})()
+
+
+def test_silver_trees_come_from_a_parser_and_say_so() -> None:
+    (tree,) = silver_trees(["A b c."], FakeParser())
+    assert (tree.words, tree.heads, tree.relations[1]) == (("A", "b", "c."), (-1, 0, 1), "next")
+    assert silver_name(FakeParser()) == "silver, parsed by spaCy en_fake 1"
+    with pytest.raises(ImportError, match="pip install spacy no-such-parser"):
+        load_parser("no_such_parser")
+
+
+def test_prose_is_told_from_code() -> None:
+    text = "The first argument is a string. x = f(1)\n\nIt may be\nlonger than one line of text. No.\n>>> print(1)."
+    assert prose_sentences([text], 2) == [
+        "The first argument is a string.",
+        "It may be longer than one line of text.",
+    ]
+    with pytest.raises(ValueError, match="only 2 sentences"):
+        prose_sentences([text], 3)
+
+
+def test_treebanks_share_no_sentence(tmp_path: Path) -> None:
+    banks = load_treebanks(ProbeExperiment(n_sentences=50))
+    assert (len(banks.train), len(banks.validation), len(banks.test)) == (32, 8, 10)
+    assert "gold" in banks.name
+    write_conllu(tmp_path / "own.conllu", TRAIN[:20])
+    own = load_treebanks(ProbeExperiment(treebank=str(tmp_path / "own.conllu"), n_sentences=20))
+    assert {tree.words for tree in own.test} | {tree.words for tree in own.train} <= {t.words for t in TRAIN}
+    with pytest.raises(ValueError, match="no such CoNLL-U file"):
+        load_treebanks(ProbeExperiment(treebank="grammer"))
+
+
+def saved_model(folder: Path) -> str:
+    tiny_model("llama", max_position_embeddings=256).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+def test_the_command_leaves_everything(tmp_path: Path) -> None:
+    model, out = saved_model(tmp_path / "model"), tmp_path / "out"
+    common = ["--model", model, "--sentences", "40", "--max-epochs", "2", "--rank", "8", "--device", "cpu"]
+    arguments = ["polar", *common, "--out", str(out), "--layers", "0,-1", "--control"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "controlled grammar (gold)" in result.stdout
+    assert "random weights" in result.stdout
+    saved = json.loads((out / "results.json").read_text())
+    assert [row["layer"] for row in saved["probes"]["rows"]] == [0, 3, 0, 3]
+    assert load_probes(out).layers == (0, 3)
+    for name in ("layers.png", "polar.png", "tree_0.png"):
+        assert (out / name).stat().st_size > 5000
+    depth = ["structural", *common, "--out", str(tmp_path / "depth"), "--layers", "1", "--target", "depth"]
+    result = CliRunner().invoke(app, depth, catch_exceptions=False)
+    assert "root_accuracy" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--layers", "first"], "write 'all' or numbers"),
+        (["--treebank", "missing.conllu"], "no such CoNLL-U file"),
+        (["--sentences", "3"], "at least 10"),
+    ],
+)
+def test_the_command_refuses_kindly(tmp_path: Path, arguments: list[str], message: str) -> None:
+    model = saved_model(tmp_path / "model")
+    result = CliRunner().invoke(app, ["polar", "--model", model, "--out", str(tmp_path / "o"), *arguments])
+    assert isinstance(result.exception, ValueError)
+    assert message in str(result.exception)
+
+
+def test_help_teaches() -> None:
+    for command in ("polar", "structural"):
+        assert "Example: interp probe" in CliRunner().invoke(app, [command, "--help"]).stdout
