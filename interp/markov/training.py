@@ -231,7 +231,7 @@ def train_transformer(
         "context_length": context_length,
         "tokenizer": tokenizer.name,
         "dictionary": zlib.crc32(repr(tokenizer.tokens_).encode()),
-        "source": [source.alphabet_size, source.order, round(source.entropy_rate(), 12)],
+        "source": [*source.transition.shape, zlib.crc32(source.transition.tobytes())],
     }
     task = TokenLanguageTask(module, tokenizer.token_lengths_, training, about)
     windows = _training_windows(source, tokenizer, training, context_length, per_token, seed)

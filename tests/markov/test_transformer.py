@@ -209,26 +209,6 @@ def test_iterations_to_a_share_above_the_rate(run: TransformerRun) -> None:
     assert json.dumps(run.summary())
 
 
-@pytest.mark.slow
-def test_tokens_help_within_60_steps() -> None:
-    """Tokens: under 0.56, far below H(pi). Characters: still at it."""
-    training = TrainingConfig(steps=60, eval_windows=20, test_symbols=40_000)
-    study = transformer_study(
-        {
-            "characters": Variant(SOURCE, CharTokenizer(), training=training),
-            "tokens": Variant(SOURCE, BPETokenizer(10), training=training),
-        },
-        seeds=[0],
-        device="cpu",
-        progress=False,
-    )
-    frame = study.to_frame().set_index("variant")
-    assert frame.loc["characters", "loss"] > 0.675
-    assert frame.loc["characters", "loss"] < 0.705
-    assert SOURCE.entropy_rate() < frame.loc["tokens", "loss"] < 0.56
-    assert "tokens" in str(study)
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
