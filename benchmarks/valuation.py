@@ -29,12 +29,13 @@ from sklearn.tree import DecisionTreeClassifier
 
 from classic_ml.valuation.closed_forms import size_utility
 from classic_ml.valuation.du_shapley import du_shapley, du_shapley_data
+from classic_ml.valuation.groups import by_owner
 from classic_ml.valuation.knn import knn_shapley, two_d_knn
 from classic_ml.valuation.models import model_utility
 from classic_ml.valuation.monte_carlo import monte_carlo_shapley
 from classic_ml.valuation.shapley import exact_shapley, exact_shapley_by_size
 from classic_ml.valuation.two_d_oob import TwoDOOB
-from classic_ml.valuation.utility import GroupedUtility, Utility
+from classic_ml.valuation.utility import Utility
 from interp.core.device import environment
 from interp.core.files import write_json
 
@@ -151,9 +152,8 @@ def datasets(
     data: dict[str, np.ndarray], groups: dict[int, np.ndarray], rounds: int
 ) -> tuple[list[Line], list[Any]]:
     def sampled(n_players: int) -> Any:
-        parts = [np.flatnonzero(groups[n_players] == i) for i in range(n_players)]
         return monte_carlo_shapley(
-            GroupedUtility(ridge_utility(data), parts), n_samples=n_players, random_state=0
+            by_owner(ridge_utility(data), groups[n_players]), n_samples=n_players, random_state=0
         )
 
     du, _ = line(
@@ -263,7 +263,7 @@ def compare(
         for kind in ("data_oob", "knn")
     }
     rows = ridge_utility(data)
-    exact = exact_shapley(GroupedUtility(rows, [np.flatnonzero(groups[8] == i) for i in range(8)])).values
+    exact = exact_shapley(by_owner(rows, groups[8])).values
     estimates = {
         "pyDVL permutation": answers["shapley"]["8"]["values"],
         "ours permutation": ours["shapley"][PLAYERS.index(8)].values,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from classic_ml.valuation.utility import IntArray
+from classic_ml.valuation.utility import GroupedUtility, IntArray, Utility
 
 
 def owners(
@@ -48,6 +48,12 @@ def owners(
     if not allow_empty and (empty := [n for n, part in zip(names, parts, strict=True) if not len(part)]):
         raise ValueError(f"groups: owner {empty[0]!r} has no rows; leave it out or set allow_empty=True")
     return names, parts
+
+
+def by_owner(rows: Utility, groups: Any) -> GroupedUtility:
+    """A utility of rows as a game of their owners, for `exact_shapley` and `monte_carlo_shapley`."""
+    names, parts = owners(groups, n_points=rows.n_points)
+    return GroupedUtility(rows, parts, names)
 
 
 def _is_list_of_indices(groups: Any) -> bool:

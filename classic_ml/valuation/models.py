@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from classic_ml.valuation.groups import owners
-from classic_ml.valuation.utility import GroupedUtility, IntArray, Utility
+from classic_ml.valuation.groups import by_owner
+from classic_ml.valuation.utility import IntArray, Utility
 
 
 @dataclass
@@ -102,4 +102,4 @@ def model_utility(
         fingerprint=fingerprint,
         progress=progress,
     )
-    return rows if groups is None else GroupedUtility(rows, owners(groups, n_points=len(y))[1])
+    return rows if groups is None else by_owner(rows, groups)

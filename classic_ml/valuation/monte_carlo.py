@@ -49,7 +49,8 @@ def monte_carlo_shapley(
             players for "stratified".
     """
     one_of("method", method, METHODS)
-    game, count = as_game(utility, n_players)
+    game, names = as_game(utility, n_players)
+    count = len(names)
     per_row = {"antithetic": 2, "orthogonal": 2, "stratified": count}.get(method, 1)
     if n_samples < 1 or n_samples % per_row:
         raise ValueError(f"n_samples = {n_samples} must be a positive multiple of {per_row} for {method!r}")
@@ -70,7 +71,7 @@ def monte_carlo_shapley(
     cost = game.n_calls - before[0], game.n_evaluations - before[1]
     return DatasetValues(
         values=samples.mean(0),
-        names=tuple(range(count)),
+        names=names,
         method=f"MC ({method})",
         empty_value=game([]),
         total_value=game(np.arange(count)),

@@ -30,7 +30,8 @@ def exact_shapley(
     Raises:
         ValueError: more than 20 players, or a utility that isn't finite.
     """
-    game, count = as_game(utility, n_players)
+    game, names = as_game(utility, n_players)
+    count = len(names)
     if count > MAX_PLAYERS:
         raise ValueError(
             f"n_players = {count}: 2^{count} coalitions are too many (at most {MAX_PLAYERS}); use "
@@ -40,7 +41,7 @@ def exact_shapley(
     u = game.masks(all_coalitions(count))
     return DatasetValues(
         values=shapley_from_table(u),
-        names=tuple(range(count)),
+        names=names,
         method="Shapley",
         empty_value=float(u[0]),
         total_value=float(u[-1]),

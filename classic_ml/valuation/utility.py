@@ -158,8 +158,11 @@ class GroupedUtility(Utility):
     Memory and counts are the underlying utility's, so methods that work on rows and on owners share them.
     """
 
-    def __init__(self, rows: Utility, groups: Sequence[IntArray]) -> None:
+    def __init__(
+        self, rows: Utility, groups: Sequence[IntArray], names: tuple[Any, ...] | None = None
+    ) -> None:
         super().__init__(rows.function, n_points=len(groups))
+        self.names = tuple(range(len(groups))) if names is None else names
         self.rows, self.groups = rows, list(groups)
 
     def many(self, sets: Iterable[npt.ArrayLike], *, total: int | None = None) -> FloatArray:
@@ -194,8 +197,13 @@ def as_utility(
     return utility
 
 
-def as_game(utility: Utility | Callable[[IntArray], float], n_players: int | None) -> tuple[Utility, int]:
-    """A utility of players and their number.  Raises ValueError where that is unknown or contradictory."""
+def as_game(
+    utility: Utility | Callable[[IntArray], float], n_players: int | None
+) -> tuple[Utility, tuple[Any, ...]]:
+    """A utility of players and their names (their numbers, unless they are owners of data).
+
+    Raises ValueError where these are unknown or contradictory.
+    """
     game = as_utility(utility, n_points=n_players)
     known = game.n_points
     if known is None and n_players is None:
@@ -205,7 +213,7 @@ def as_game(utility: Utility | Callable[[IntArray], float], n_players: int | Non
     count = int(n_players if known is None else known)  # type: ignore[arg-type]
     if count < 1:
         raise ValueError(f"n_players = {count} must be at least 1")
-    return game, count
+    return game, game.names if isinstance(game, GroupedUtility) else tuple(range(count))
 
 
 def _blocks(sets: Iterable[IntArray]) -> Iterator[list[IntArray]]:

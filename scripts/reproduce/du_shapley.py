@@ -29,11 +29,12 @@ from valuation_checks import Findings, run
 from classic_ml.valuation.bounds import du_shapley_bias_bound
 from classic_ml.valuation.closed_forms import effective_sample_size, linear_regression_utility
 from classic_ml.valuation.du_shapley import du_shapley, du_shapley_data, du_shapley_linear
+from classic_ml.valuation.groups import by_owner
 from classic_ml.valuation.knn import knn_utility
 from classic_ml.valuation.models import model_utility
 from classic_ml.valuation.monte_carlo import METHODS, leave_one_out, monte_carlo_shapley
 from classic_ml.valuation.shapley import exact_shapley, exact_shapley_by_size
-from classic_ml.valuation.utility import GroupedUtility, Utility
+from classic_ml.valuation.utility import Utility
 from interp.core.device import derive_seed
 from interp.core.plotting import COLOURS, new_figure
 
@@ -230,7 +231,7 @@ def part_b(found: Findings) -> None:
             groups = split_by_share(
                 n_rows, np.arange(1, 9), np.random.default_rng(derive_seed(seed, "owners"))
             )
-            game = GroupedUtility(rows, [np.flatnonzero(groups == i) for i in range(8)])
+            game = by_owner(rows, groups)
             exact = exact_shapley(game).values
             mine = errors.setdefault(task, {name: [] for name in names})
             mine["DU-Shapley"].append(mse(du_shapley_data(groups, rows, random_state=seed).values, exact))
@@ -378,12 +379,11 @@ def part_e(found: Findings) -> None:
         def fresh(train=train, test=test, labels=labels) -> Utility:
             return model_utility(RidgeClassifier(), X[train], labels, X[test], y[test], empty_value=0.5)
 
-        parts = [np.flatnonzero(groups == i) for i in range(n_owners)]
         knn = knn_utility(X[train], labels, X[test], y[test], groups)
         results = {
             "DU-Shapley": du_shapley_data(groups, fresh(), random_state=seed),
             "Shapley MC (T = I)": monte_carlo_shapley(
-                GroupedUtility(fresh(), parts), n_samples=n_owners, random_state=seed
+                by_owner(fresh(), groups), n_samples=n_owners, random_state=seed
             ),
             "KNN-Shapley MC (T = 100)": monte_carlo_shapley(knn, n_samples=100, random_state=seed),
             "leave-one-out": leave_one_out(groups, fresh()),

@@ -22,10 +22,11 @@ from classic_ml.valuation.du_shapley import (
     du_shapley_linear,
     sample_size,
 )
+from classic_ml.valuation.groups import by_owner
 from classic_ml.valuation.models import model_utility
 from classic_ml.valuation.monte_carlo import leave_one_out, monte_carlo_shapley
 from classic_ml.valuation.shapley import exact_shapley, exact_shapley_by_size
-from classic_ml.valuation.utility import GroupedUtility, Utility
+from classic_ml.valuation.utility import Utility
 from classic_ml.valuation.values import normalize_efficiency
 
 
@@ -221,12 +222,12 @@ def test_whole_pool_whatever_the_number_of_players():
 
 def test_duplicates_are_points_of_their_own():
     """The paper's toy: both x1 and x2 must be there; D3 holds x2 twice."""
-    rows = [0], [1], [2, 3]
+    rows = [[0], [1], [2, 3]]
 
     def both(s: np.ndarray) -> float:
         return float(0 in s and len(s) > 1)
 
-    result = exact_shapley(GroupedUtility(Utility(both, n_points=4), [np.array(r) for r in rows]))
+    result = exact_shapley(by_owner(Utility(both, n_points=4), rows))
     np.testing.assert_allclose(result.values, [2 / 3, 1 / 6, 1 / 6], rtol=1e-14)
 
 
@@ -261,7 +262,7 @@ def test_real_models_du_is_ten_times_better_than_monte_carlo():
         "neg_mean_squared_error",
         empty_value=-float((y[test] ** 2).mean()),
     )
-    game = GroupedUtility(rows, [np.flatnonzero(groups == i) for i in range(8)])
+    game = by_owner(rows, groups)
     exact = exact_shapley(game).values
     du = ((du_shapley_data(groups, rows, random_state=0).values - exact) ** 2).mean()
     for method in ("permutation", "antithetic"):
