@@ -45,7 +45,8 @@ class TrainingConfig:
         steps, batch_size: optimiser steps, and windows in each; every window is new text.
         lr: the peak of one cosine cycle: up from 1 % over the first 2 %, down to 20 %.
         weight_decay: on linear maps only.
-        eval_every, eval_windows: test loss on so many windows every so many steps.
+        eval_every, eval_windows: test loss on so many windows every so many steps. They are a short text: under the
+            source itself, 60 windows of 256 symbols stray from the entropy rate by about 0.005.
         test_symbols: the test text; the final loss is measured on all of it.
     """
 

@@ -303,8 +303,11 @@ def run_e(found: Reproduction) -> None:
         )
     save_figure(plot_runs(runs, title="Slow, not never"), found.out / "slow_not_never.png")
     text = torch.from_numpy(source.sample(256, seed=1).astype(np.int64))[None]
-    pattern = attention_patterns(runs[0].language_model(), text, layer=0)[0, :, :32, :32]
-    save_figure(plot_attention(pattern, title="Characters, layer 0"), found.out / "attention.png")
+    model = runs[0].language_model()
+    for layer in range(model.n_layers):
+        pattern = attention_patterns(model, text, layer)[0, :, :32, :32]
+        figure = plot_attention(pattern, title=f"Characters, layer {layer}")
+        save_figure(figure, found.out / f"attention_layer_{layer}.png")
 
 
 # -- Output ----------------------------------------------------------------------------------------------------
