@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
+from interp.activations.documents import Documents
 from interp.activations.harvest import HarvestEstimate, harvest
 from interp.activations.text import load_text
-from interp.core.files import read_json, write_json
+from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
 from interp.sae.dashboard.report import report
 from interp.sae.evaluate import evaluate_several
-from interp.sae.scores import SAEEvaluation
+from interp.sae.scores import METRICS_FILE, SAEEvaluation
 from interp.sae.training import train
 
 log = logging.getLogger("demo")
@@ -52,31 +53,31 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Clock:
-    """How long each stage took, kept in the run folder so that a second run can say what it reused."""
+    """How long each stage of this run took."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.seconds: dict[str, float] = read_json(path) if path.exists() else {}
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
-        self.seconds.setdefault(name, round(time.perf_counter() - start, 1))
-        write_json(self.path, self.seconds)
+        self.seconds[name] = time.perf_counter() - start
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.seconds.items())
 
 
-def evaluated(runs: list[Path], **arguments: Any) -> list[SAEEvaluation]:
-    """The evaluations of some runs, measured once, on shared forward passes."""
-    paths = [run / "metrics.json" for run in runs]
-    if not all(path.exists() for path in paths):
-        scores = evaluate_several(runs, names=[run.name for run in runs], **arguments)
-        for path, score in zip(paths, scores, strict=True):
-            score.save(path)
-    return [SAEEvaluation.load(path) for path in paths]
+def evaluated(runs: list[Path], model: LanguageModel, text: Documents, tokens: str) -> list[SAEEvaluation]:
+    """The evaluations of some runs on shared forward passes; those kept, where they are of the same text."""
+    kept = [SAEEvaluation.kept(run, model.name, text.name, tokens) for run in runs]
+    if None not in kept:
+        log.info("evaluation: kept from an earlier run")
+        return [score for score in kept if score is not None]
+    scores = evaluate_several(runs, model, text, tokens=tokens, names=[run.name for run in runs])
+    for run, score in zip(runs, scores, strict=True):
+        score.save(run / METRICS_FILE)
+    return scores
 
 
 def table(scores: list[SAEEvaluation]) -> str:
@@ -110,7 +111,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     out: Path = args.out
     out.mkdir(parents=True, exist_ok=True)
-    clock = Clock(out / "timings.json")
+    clock = Clock()
 
     log.info("loading %s", args.model)
     with clock.stage("load"):
@@ -122,7 +123,7 @@ def main() -> None:
     assert isinstance(estimate, HarvestEstimate)
     log.info("harvest: %s", estimate)
     log.info(
-        "then training and evaluation, about as long again; the whole at most 20 minutes on two idle cores"
+        "then training, evaluation and report; by default the whole takes 15 to 20 minutes on two idle cores"
     )
     with clock.stage("harvest"):
         store = harvest(model, text["train"], args.site, out / "store", **plan)
@@ -137,18 +138,23 @@ def main() -> None:
     runs = [out / "runs" / name for name in ("gated", "l1-baseline")]
 
     with clock.stage("evaluate"):
-        scores = evaluated(runs, model=model, text=text["heldout"], tokens=args.eval_tokens)
+        scores = evaluated(runs, model, text["heldout"], args.eval_tokens)
 
     with clock.stage("report"):
         page = report(runs, store, model, out=out / "report", evaluation=scores, n_latents=args.latents)
 
     print()
     print(table(scores))
-    print(f"\nTime: {clock}")
+    print(f"\nTime, this run: {clock}")
     print(f"Weights, configuration, metrics: {runs[0]} and {runs[1]}")
     print(f"Activations:                     {out / 'store'}")
     print(f"Report, open it in a browser:    {page}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; run the same command again to continue")

@@ -125,18 +125,18 @@ def finished(run: Path) -> bool:
 
 
 def measure(runs: list[Path], args: argparse.Namespace, model: Any, text: Any) -> list[dict[str, Any]]:
-    """The metrics of finished runs, each measured once, together on shared forward passes."""
+    """The metrics of finished runs, each measured once on this text, together on shared forward passes."""
     from interp.sae.evaluate import evaluate_several
-    from interp.sae.scores import SAEEvaluation
+    from interp.sae.scores import METRICS_FILE, SAEEvaluation
 
-    missing = [run for run in runs if not (run / "metrics.json").exists()]
+    missing = [run for run in runs if SAEEvaluation.kept(run, model.name, text.name, args.tokens) is None]
     if missing:
         names = [run.name for run in missing]
         for run, scores in zip(
             missing, evaluate_several(missing, model, text, tokens=args.tokens, names=names), strict=True
         ):
-            scores.save(run / "metrics.json")
-    found = [SAEEvaluation.load(run / "metrics.json").to_dict() for run in runs]
+            scores.save(run / METRICS_FILE)
+    found = [SAEEvaluation.load(run / METRICS_FILE).to_dict() for run in runs]
     return [{k: v for k, v in scores.items() if isinstance(v, int | float | str)} for scores in found]
 
 
@@ -228,4 +228,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except (ValueError, TypeError, OSError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; run the same command again to continue")

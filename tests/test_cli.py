@@ -63,6 +63,11 @@ def test_harvest_train_evaluate_report(world: Path) -> None:
         1 - (metrics["ce_spliced"] - metrics["ce_clean"]) / (metrics["ce_zero"] - metrics["ce_clean"])
     )
 
+    out = interp("evaluate", "--sae", "run", *text, "--tokens", "1k", "--with-error-term", cwd=world)
+    assert out.returncode == 0, out.stderr
+    assert "not saved" in out.stdout
+    assert json.loads((world / "run" / "metrics.json").read_text()) == metrics
+
     out = interp(
         "report",
         "--sae",
@@ -104,6 +109,20 @@ def test_harvest_train_evaluate_report(world: Path) -> None:
         ),
         (("train", "--store", "nowhere", "--out", "x"), "nowhere"),
         (("evaluate", "--sae", "nowhere", "--model", "model"), "nowhere"),
+        (
+            (
+                "harvest",
+                "--model",
+                "model",
+                "--text",
+                "text.jsonl",
+                "--site",
+                "embed",
+                "--out",
+                "text.jsonl/x",
+            ),
+            "text.jsonl",
+        ),
     ],
 )
 def test_user_errors_are_one_line_and_exit_2(world: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -111,3 +130,18 @@ def test_user_errors_are_one_line_and_exit_2(world: Path, arguments: tuple[str, 
     assert out.returncode == 2
     assert "Traceback" not in out.stderr
     assert said in out.stderr.splitlines()[-1] or said in out.stderr
+
+
+def test_an_interrupt_says_how_to_go_on(monkeypatch, capsys) -> None:
+    import interp.activations.store as module
+    from interp.cli import main
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.ActivationStore, "open", interrupted)
+    monkeypatch.setattr(sys, "argv", ["interp", "verify", "store"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 130
+    assert "run the same command again to continue" in capsys.readouterr().err

@@ -56,18 +56,22 @@ class NormStats:
 class ActivationStore:
     """A finished store; any number of processes and threads may read it at once."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder, self.manifest = folder, manifest
+    def __init__(self, folder: Path, manifest: Manifest, *, check: bool = True) -> None:
+        self.folder, self.manifest, self._check = folder, manifest, check
         self._first_rows = np.array([shard.first_row for shard in manifest.shards] + [manifest.n_tokens])
         self._files: dict[int, ShardFile] = {}
         self._lock = threading.Lock()
 
     @classmethod
-    def open(cls, path: str | Path) -> ActivationStore:
-        """Open a store and check that every shard is there in full length (`verify` checks the bytes).
+    def open(cls, path: str | Path, *, check: bool = True) -> ActivationStore:
+        """Open a store and see that every shard is there in full length.
+
+        Args:
+            check: compare a shard's SHA-256 when it is first read, which costs one more pass over its bytes.
 
         Raises:
-            ValueError: not a store, not finished, or with missing or truncated shards, which are named.
+            ValueError: not a store, not finished, or with missing or truncated shards, which are named; later,
+                while reading, a corrupt shard.
         """
         folder = Path(path)
         manifest = Manifest.read(folder)
@@ -88,7 +92,7 @@ class ActivationStore:
                 f"{folder} is not finished: {len(unfinished)} of {len(manifest.shards)} shards are still to "
                 f"be written: {_some(unfinished)}. Run the same harvest again to finish it"
             )
-        return cls(folder, manifest)
+        return cls(folder, manifest, check=check)
 
     def __repr__(self) -> str:
         sites = ", ".join(f"{site} [{width}]" for site, width in self.manifest.sites.items())
@@ -179,21 +183,26 @@ class ActivationStore:
 
     def verify(self) -> None:
         """Read every shard and compare its SHA-256. Raises ValueError naming all that differ."""
-        broken = [
-            shard_path(self.folder, i).name
-            for i in range(len(self.manifest.shards))
-            if sha256_file(shard_path(self.folder, i)) != read_json(side_path(self.folder, i))["sha256"]
-        ]
-        if broken:
+        self._refuse_corrupt([i for i in range(len(self.manifest.shards)) if not self._intact(i)])
+
+    def _intact(self, index: int) -> bool:
+        side = read_json(side_path(self.folder, index))
+        return sha256_file(shard_path(self.folder, index)) == side["sha256"]
+
+    def _refuse_corrupt(self, indices: list[int]) -> None:
+        if indices:
+            names = _some([shard_path(self.folder, i).name for i in indices])
             raise ValueError(
-                f"{self.folder}: {len(broken)} shards are corrupt (SHA-256 differs): {_some(broken)}. Delete "
-                "their .json files and run the same harvest again to write just these"
+                f"{self.folder}: {len(indices)} shards are corrupt (SHA-256 differs): {names}. Delete them and "
+                "run the same harvest again: it writes just these"
             )
 
     def shard(self, index: int) -> ShardFile:
         """An open shard."""
         with self._lock:
             if index not in self._files:
+                if self._check and not self._intact(index):
+                    self._refuse_corrupt([index])
                 layout = self.manifest.layout(self.manifest.shards[index].n_rows)
                 self._files[index] = ShardFile(shard_path(self.folder, index), layout)
             return self._files[index]

@@ -88,10 +88,14 @@ def _rows(rows: Iterable[Any], text_column: str, where: str) -> Iterator[str]:
             yield row
         elif isinstance(row, Mapping):
             text = row.get(text_column)
+            if text_column not in row:
+                raise ValueError(
+                    f"row {number} of {where} has no column {text_column!r}: {nearest(text_column, list(row))} "
+                    "(argument text_column, --text-column)"
+                )
             if not isinstance(text, str):
                 raise ValueError(
-                    f"row {number} of {where} has no text in column {text_column!r}: "
-                    f"{nearest(text_column, list(row))} (argument text_column)"
+                    f"row {number} of {where}: column {text_column!r} holds {text!r}, not text; mend or remove the row"
                 )
             yield text
         else:

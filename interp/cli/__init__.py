@@ -10,6 +10,8 @@ import typer
 
 from interp.cli import markov, probe, recall, sae, steer
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     name="interp",
     help="Look inside language models: sparse autoencoders, steering vectors, syntax probes, tokenization, recall.\n\n"
@@ -41,14 +43,21 @@ def _setup(
 
 
 def main() -> None:
-    """Entry point: user errors become one line and exit code 2, an interrupt exit code 130."""
+    """Entry point: user errors become one line and exit code 2; an interrupt says how to go on, exit code 130."""
     try:
         app()
-    except (ValueError, TypeError, FileNotFoundError, ImportError) as error:
+    except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
         if logging.getLogger().isEnabledFor(logging.DEBUG):
             raise
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {_in_words(error)}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; run the same command again to continue", err=True)
-        sys.exit(130)
+    except SystemExit as stop:
+        if stop.code == _INTERRUPTED:  # typer has turned the KeyboardInterrupt into it
+            typer.echo("interrupted; run the same command again to continue", err=True)
+        raise
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

@@ -18,6 +18,7 @@ Text = Annotated[
         help="'python-docs' (ships with Python), a .txt/.jsonl/.parquet file, a folder of them, or a datasets name."
     ),
 ]
+TextColumn = Annotated[str, typer.Option(help="Where text has columns: the one that holds it.")]
 Split = Annotated[
     str, typer.Option(help="Which documents: all, train or heldout (by a hash of each document).")
 ]

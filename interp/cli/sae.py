@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from interp.cli.options import Device, Dtype, Engine, Layers, Model, Split, Text, Tokens
+from interp.cli.options import Device, Dtype, Engine, Layers, Model, Split, Text, TextColumn, Tokens
 
 app = typer.Typer()
 
@@ -20,6 +20,7 @@ def harvest(
     ],
     out: Annotated[Path, typer.Option(help="Folder of the store; an unfinished one is continued.")],
     text: Text = "python-docs",
+    text_column: TextColumn = "text",
     split: Split = "train",
     tokens: Tokens = None,
     context_size: Annotated[int, typer.Option(help="Tokens per context.")] = 128,
@@ -48,7 +49,7 @@ def harvest(
     lm = load_model(model, engine=engine, device=device, dtype=dtype, n_layers=n_layers)
     store = run(
         lm,
-        load_text(text, split=split),
+        load_text(text, split=split, text_column=text_column),
         site,
         out,
         tokens=tokens,
@@ -115,6 +116,7 @@ def evaluate(
     ],
     model: Model,
     text: Text = "python-docs",
+    text_column: TextColumn = "text",
     split: Split = "heldout",
     tokens: Tokens = "50k",
     site: Annotated[
@@ -130,7 +132,10 @@ def evaluate(
     device: Device = "auto",
     dtype: Dtype = "float32",
     out: Annotated[
-        Path | None, typer.Option(help="Where to write metrics.json; default: into the run.")
+        Path | None,
+        typer.Option(
+            help="File to write. Default: metrics.json in the run, where the SAE is measured as it was trained."
+        ),
     ] = None,
 ) -> None:
     """Measure an SAE on held-out text, alone and spliced into the model.
@@ -140,19 +145,25 @@ def evaluate(
     from interp.activations.text import load_text
     from interp.models.loading import load_model
     from interp.sae.evaluate import evaluate as run
+    from interp.sae.loading import load_sae
+    from interp.sae.scores import METRICS_FILE
 
+    loaded = load_sae(sae)
     lm = load_model(model, engine=engine, device=device, dtype=dtype)
     scores = run(
-        sae,
+        loaded,
         lm,
-        load_text(text, split=split),
+        load_text(text, split=split, text_column=text_column),
         site=site,
         tokens=tokens,
         positions=positions,
         with_error_term=with_error_term,
     )
     typer.echo(scores)
-    target = out or sae / "metrics.json"
+    if out is None and scores.differs:
+        typer.echo("not saved: metrics.json is for the SAE as it was trained; name another file with --out")
+        return
+    target = out or sae / METRICS_FILE
     scores.save(target)
     typer.echo(f"saved to {target}")
 
@@ -170,6 +181,9 @@ def report(
         str | None, typer.Option(help="Adds promoted and suppressed tokens; same forms as elsewhere.")
     ] = None,
     n_latents: Annotated[int, typer.Option(help="How many latents get a page.")] = 200,
+    latents: Annotated[
+        list[int] | None, typer.Option(help="Show this latent instead; repeat for several, in this order.")
+    ] = None,
     device: Device = "auto",
 ) -> None:
     """Write a static HTML report: metrics, figures and a page per interpretable latent.
@@ -180,7 +194,7 @@ def report(
     from interp.sae.dashboard.report import report as run
 
     lm = load_model(model, device=device) if model else None
-    typer.echo(run(list(sae), store, lm, out=out, n_latents=n_latents))
+    typer.echo(run(list(sae), store, lm, out=out, n_latents=n_latents, latents=latents or None))
 
 
 @app.command()

@@ -24,6 +24,14 @@ def one_of(argument: str, value: Any, choices: Sequence[Any]) -> None:
         raise ValueError(f"{argument} = {value!r} is not known; {nearest(value, choices)}")
 
 
+def at_least(argument: str, value: object, least: int) -> None:
+    """Raise TypeError unless `value` is an integer, ValueError unless it is at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{argument} = {value!r} is a {type(value).__name__}: give an integer")
+    if value < least:
+        raise ValueError(f"{argument} = {value} must be at least {least}")
+
+
 def warn_once(logger: logging.Logger, key: str, message: str) -> None:
     """Log a warning the first time `key` comes up in this process."""
     if (logger.name, key) not in _said:

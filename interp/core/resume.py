@@ -125,7 +125,9 @@ def restore(trainer: Trainer, task: Any, stream: DataStream, checkpoint: Checkpo
             checkpoint.meta["max_steps"],
             trainer.max_steps,
         )
-    logger.info("going on from step %d (%s)", trainer.step, checkpoint.path)
+    finished = trainer.max_steps is not None and trainer.step >= trainer.max_steps
+    message = "finished already at step %d (%s)" if finished else "going on from step %d (%s)"
+    logger.info(message, trainer.step, checkpoint.path)
 
 
 def restore_generators(trainer: Trainer, checkpoint: Checkpoint) -> None:
@@ -156,7 +158,7 @@ def _compare(asked: dict[str, Any], checkpoint: Checkpoint) -> None:
         name, before, now = differing
         raise ValueError(
             f"{checkpoint.path} was made with {name} = {before!r}, this run asks for {now!r}; use the same value, "
-            "another out_dir, or resume=None to start anew"
+            "another folder, or start anew (resume=None, --no-resume)"
         )
 
 

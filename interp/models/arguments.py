@@ -25,7 +25,9 @@ def accepted(module: nn.Module, given: dict[str, Any]) -> dict[str, Any]:
             "segments"
         )
     if "input_ids" not in taken:
-        raise ValueError(f"{type(module).__name__}.forward has no argument input_ids")
+        raise ValueError(
+            f"{type(module).__name__}.forward has no argument input_ids: that is how token ids are passed, name it so"
+        )
     return taken
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 _SAMPLE = 4096
+_COMPARABLE = ("architecture", "n_layers", "dtype", "engine", "weight_processing")
 
 
 def weights_hash(tensors: Iterable[tuple[str, Tensor]]) -> str:
@@ -22,3 +24,14 @@ def weights_hash(tensors: Iterable[tuple[str, Tensor]]) -> str:
         sample = flat[:: max(1, flat.numel() // _SAMPLE)].cpu().contiguous()
         digest.update(sample.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def of_other_weights(known: Mapping[str, Any] | None, found: Mapping[str, Any]) -> bool:
+    """Whether two fingerprints of `LanguageModel.fingerprint` tell of different weights for certain.
+
+    The same weights hash differently in another number format, engine or processing, or with fewer layers loaded:
+    of such pairs, and of an unknown one, nothing is said.
+    """
+    if known is None or any(known.get(key) != found.get(key) for key in _COMPARABLE):
+        return False
+    return known.get("weights") != found.get("weights")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from interp.core.messages import nearest, one_of
+from interp.core.messages import at_least, nearest, one_of
 from interp.sae.init import B_DEC_INITS
 
 ARCHITECTURES = ("gated", "standard")
@@ -40,8 +40,7 @@ class FormConfig:
     def __post_init__(self) -> None:
         one_of("architecture", self.architecture, ARCHITECTURES)
         one_of("b_dec_init", self.b_dec_init, B_DEC_INITS)
-        if self.d_sae < 1:
-            raise ValueError(f"d_sae = {self.d_sae} must be at least 1")
+        at_least("d_sae", self.d_sae, 1)
 
 
 @dataclass(frozen=True)
@@ -137,8 +136,7 @@ class ResamplingConfig:
                 )
         if not 0 < self.dead_window <= 1:
             raise ValueError(f"dead_window = {self.dead_window} is a share: it must lie in (0, 1]")
-        if self.resample_rows < 1:
-            raise ValueError(f"resample_rows = {self.resample_rows} must be at least 1")
+        at_least("resample_rows", self.resample_rows, 1)
         if self.init_fire_rate is not None and not 0 < self.init_fire_rate < 1:
             raise ValueError(f"init_fire_rate = {self.init_fire_rate} must lie between 0 and 1")
 
@@ -192,8 +190,7 @@ class RunConfig:
         one_of("normalization", self.normalization, NORMALIZATIONS)
         one_of("precision", self.precision, ("32", "bf16", "64"))
         for name in ("steps", "batch_size", "normalization_rows", "check_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)} must be at least 1")
+            at_least(name, getattr(self, name), 1)
 
 
 _GROUPS = {f.name: f.default_factory for f in dataclasses.fields(SAETrainConfig)}

@@ -18,7 +18,9 @@ from interp.activations.harvest import parse_tokens
 from interp.activations.text import ContextBatch, Documents, TokenContexts, load_text, pack
 from interp.core.messages import one_of
 from interp.core.progress import progress as progress_bar
+from interp.models.fingerprint import of_other_weights
 from interp.models.sites import Site
+from interp.sae.foreign import parses
 from interp.sae.gated import GatedSAE
 from interp.sae.metrics import FiringStats, ReconstructionStats, density_histogram
 from interp.sae.rows import TrainedRows
@@ -165,8 +167,11 @@ def evaluate_several(
     for one, rule in zip(measured, rules, strict=True):
         result = one.result(str(place), positions)
         result.model, result.text = model.name, str(contexts.origin.get("text", {}).get("name", ""))
-        result.with_error_term = with_error_term
+        result.with_error_term, result.limit = with_error_term, limit
+        result.differs = _differs(one.sae, model, place, positions, with_error_term)
         run.fill(result, one, ("zero", rule), ("mean", rule))
+        if result.differs:
+            logger.warning("%s is evaluated not as it was trained: %s", one.name, ", ".join(result.differs))
         results.append(result)
     return results
 
@@ -231,6 +236,22 @@ def _site(saes: list[Dictionary], model: LanguageModel, site: Site | str | None)
         named = ", ".join(sorted(map(str, places)))
         raise ValueError(f"these SAEs were trained at several sites ({named}): evaluate one site at a time")
     return places.pop()
+
+
+def _differs(
+    sae: Dictionary, model: LanguageModel, place: Site, positions: str, with_error_term: bool
+) -> tuple[str, ...]:
+    """In what an evaluation is not of the SAE where, and as, it was trained."""
+    known, found = sae.metadata, []
+    if known.site and parses(known.site) and Site.parse(known.site) != place:
+        found.append(f"at {place}, trained at {known.site}")
+    if of_other_weights(known.model_fingerprint, model.fingerprint()):
+        found.append(f"{model.name} has other weights than the model it was trained on ({known.model_name})")
+    if positions == "all" and known.skip_positions:
+        found.append("every position replaced")
+    if with_error_term:
+        found.append("its error added back")
+    return tuple(found)
 
 
 def _contexts(text: Any, model: LanguageModel, context_size: int, limit: int | None) -> TokenContexts:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.activations.harvest import parse_tokens
 from interp.core.config import from_dict
 from interp.core.files import read_json, write_json
 from interp.sae.metrics import DensityHistogram
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
+METRICS_FILE = "metrics.json"  # of a run folder
 NAN = math.nan
 
 # (attribute, label, format, what a reader should know)
@@ -50,6 +52,9 @@ class SAEEvaluation:
         positions: "trained" (position 0 of each segment and special tokens left as they are, in the splice and
             in both ablations alike), "all" (every token replaced), or "stream" (no model).
         with_error_term: whether the SAE's error was added back, which makes the splice the identity.
+        limit: about how many tokens were asked for; None: the whole text.
+        differs: in what this is not an evaluation of the SAE where, and as, it was trained; such figures are not
+            the SAE's own and are not written into its run.
         l0, open_gates, l1: per token.  mse: squared error summed over dimensions, mean over tokens.
         alive: share of latents that fired at all in n_tokens tokens (means little below 1e6).
         density: histogram of log10 firing density.
@@ -77,6 +82,8 @@ class SAEEvaluation:
     model: str = ""
     text: str = ""
     with_error_term: bool = False
+    limit: int | None = None
+    differs: tuple[str, ...] = ()
     n_predictions: int = 0
     ce_clean: float = NAN
     ce_spliced: float = NAN
@@ -109,10 +116,10 @@ class SAEEvaluation:
         where = f"{self.site} of {self.model}" if self.model else self.site
         text = f", {self.text}" if self.text else ""
         splice = f", positions: {self.positions}" if self.positions != "stream" else ""
-        error = ", with error term" if self.with_error_term else ""
+        differs = f"; NOT as trained: {', '.join(self.differs)}" if self.differs else ""
         return (
             f"{self.name}: {self.architecture}, {self.d_sae:,} latents at {where}; "
-            f"{self.n_tokens:,} tokens{text}{splice}{error}"
+            f"{self.n_tokens:,} tokens{text}{splice}{differs}"
         )
 
     def __str__(self) -> str:
@@ -152,6 +159,16 @@ class SAEEvaluation:
     def load(cls, path: str | Path) -> SAEEvaluation:
         """Read what `save` wrote.  Raises ValueError for a file of another kind."""
         return cls.from_dict(read_json(Path(path)))
+
+    @classmethod
+    def kept(cls, run: str | Path, model: str, text: str, tokens: int | str | None) -> SAEEvaluation | None:
+        """A run's own metrics, if it has some that were measured on this model, text and number of tokens."""
+        path = Path(run) / METRICS_FILE
+        if not path.is_file():
+            return None
+        found = cls.load(path)
+        asked = (model, text, parse_tokens(tokens))
+        return found if not found.differs and (found.model, found.text, found.limit) == asked else None
 
     def to_frame(self) -> pd.DataFrame:
         """One row, a column a figure."""

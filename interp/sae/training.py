@@ -19,6 +19,7 @@ from interp.activations.store import ActivationStore
 from interp.activations.stream import StoreStream, TensorStream
 from interp.core.callbacks import Callback
 from interp.core.config import save_config, to_dict
+from interp.core.files import sha256_file
 from interp.core.history import History
 from interp.core.runtime import Runtime
 from interp.core.tracking import make_tracker
@@ -26,6 +27,8 @@ from interp.core.trainer import Trainer, TrainerConfig
 from interp.sae.config import RUN_FIELDS, RunConfig, SAETrainConfig, configure
 from interp.sae.dictionary import Dictionary
 from interp.sae.metadata import SAEMetadata
+from interp.sae.saving import WEIGHTS
+from interp.sae.scores import METRICS_FILE
 from interp.sae.task import SAETask
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ class SAERunConfig:
     sae: SAETrainConfig
 
 
-@dataclass
+@dataclass(repr=False)
 class TrainedSAE:
     """A finished dictionary. It takes raw activations: the activation scale is folded into its weights.
 
@@ -79,6 +82,8 @@ class TrainedSAE:
             f"{self.name}: {self.sae.architecture} SAE, {self.sae.cfg.d_in} -> {self.sae.cfg.d_sae} latents, "
             f"{self.config.run.steps} steps; on the last batch {numbers}{where}"
         )
+
+    __repr__ = __str__
 
 
 def train(
@@ -137,6 +142,7 @@ def train(
     run_options = {key: options.pop(key) for key in list(options) if key in RUN_FIELDS}
     run = RunConfig(steps=steps, batch_size=batch_size, backend=backend, seed=seed, **run_options)
     stream, provenance = _open(source, site, run)
+    _say_passes(stream, run)
     common = {
         "architecture": architecture,
         "d_sae": d_sae,
@@ -209,6 +215,18 @@ def _open(source: Any, site: str | None, run: RunConfig) -> tuple[Any, SAEMetada
     return source, known
 
 
+def _say_passes(stream: Any, run: RunConfig) -> None:
+    """How often the run reads the stream, where it has an end."""
+    if not hasattr(stream, "__len__") or not len(stream):
+        return
+    rows = len(stream)
+    if run.batch_size > rows:
+        _log.warning("batch_size = %d, but there are %d rows: each step takes them all", run.batch_size, rows)
+    per_step = min(run.batch_size, rows)
+    passes = run.steps * per_step / rows
+    _log.info("%d steps of %d tokens: %.3g passes over %d rows", run.steps, per_step, passes, rows)
+
+
 def _named(variants: Any) -> dict[str, dict[str, Any]]:
     if variants is None:
         return {"": {}}
@@ -263,9 +281,19 @@ def _result(
             target = folder / name
             own.rewrite(target)
     if target is not None:
-        sae.save_pretrained(target / "sae")
+        _save(sae, target)
         save_config(target / "config.yaml", config)
     return TrainedSAE(label, sae, own, config, target)
+
+
+def _save(sae: Dictionary, run: Path) -> None:
+    """Write the dictionary; metrics of another one, which it replaces, must not pass for its own."""
+    weights, metrics = run / "sae" / WEIGHTS, run / METRICS_FILE
+    before = sha256_file(weights) if weights.is_file() else None
+    sae.save_pretrained(run / "sae")
+    if metrics.is_file() and sha256_file(weights) != before:
+        metrics.unlink()
+        _log.info("removed %s: it was measured on the dictionary that this run replaces", metrics)
 
 
 def _own_row(row: Mapping[str, Any], name: str) -> dict[str, Any]:

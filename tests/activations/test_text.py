@@ -101,7 +101,8 @@ def test_data_sets_live_and_saved(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"text": "fine"}\n{"txt": "no"}\n', "row 1 of .*data.jsonl has no text in column 'text'.*txt"),
+        ('{"text": "fine"}\n{"txt": "no"}\n', "row 1 of .*data.jsonl has no column 'text'.*txt"),
+        ('{"text": null}\n', "row 0 of .*data.jsonl: column 'text' holds None, not text"),
         ('{"text": "fine"}\n{broken\n', r"data.jsonl, line 2, is not JSON"),
         ('{"text": "  "}\n', "holds no text"),
         ("", "holds no text"),

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from interp.core.messages import nearest, one_of, warn_once
+from interp.core.messages import at_least, nearest, one_of, warn_once
 
 
 def test_the_nearest_name_and_all_of_them():
@@ -22,6 +22,15 @@ def test_one_of():
         ValueError, match=r"mode = 'mim' is not known; did you mean 'min'\? choices: min, max"
     ):
         one_of("mode", "mim", ("min", "max"))
+
+
+def test_at_least():
+    at_least("steps", 1, 1)
+    with pytest.raises(ValueError, match="steps = 0 must be at least 1"):
+        at_least("steps", 0, 1)
+    for value in (1.0, "1", True, None):
+        with pytest.raises(TypeError, match=r"steps = .*: give an integer"):
+            at_least("steps", value, 1)
 
 
 def test_a_warning_is_said_once_for_each_logger(caplog):

@@ -303,3 +303,10 @@ def test_an_sae_that_never_fires_gives_an_empty_table(store: ActivationStore, tm
     assert len(table.dead) == 8
     table.save(tmp_path / "features.json")
     assert list(table.to_frame()["hits"]) == [0] * 8
+
+
+def test_where_all_fire_often_all_are_ranked(store: ActivationStore, caplog) -> None:
+    often = FeatureSettings(density_range=(0.0, 1e-9), min_contexts=3)
+    table = collect_features(world.random_sae(), store, n_latents=5, settings=often, progress=False)
+    assert len(table.features) == 5
+    assert "no latent fires on 0 to 1e-09 of the tokens: ranking all" in caplog.text

@@ -148,8 +148,11 @@ def test_several_at_once_give_the_figures_of_one_by_one(lm: LanguageModel) -> No
     assert calls == 1 + 3 + 2 * 2
     for sae, name, result in zip(saes, "abc", together, strict=True):
         alone = run(sae, lm, text=contexts, name=name)
-        assert {k: v for k, v in result.to_dict().items() if k != "density"} == pytest.approx(
-            {k: v for k, v in alone.to_dict().items() if k != "density"}, abs=1e-6
+        assert result.differs == alone.differs
+        assert {
+            k: v for k, v in result.to_dict().items() if k not in ("density", "differs")
+        } == pytest.approx(
+            {k: v for k, v in alone.to_dict().items() if k not in ("density", "differs")}, abs=1e-6
         )
     assert together[2].n_tokens < 0.6 * together[0].n_tokens
     assert together[2].ce_zero != together[0].ce_zero
@@ -349,3 +352,40 @@ def test_codes_can_be_edited_in_the_splice(lm: LanguageModel) -> None:
     with spliced(lm, zero, world.SITE):
         torch.testing.assert_close(silenced, lm.logits(batch.input_ids), rtol=1e-5, atol=1e-6)
     assert not torch.allclose(silenced, clean, atol=1e-2)
+
+
+def test_what_is_not_as_trained_is_said(lm: LanguageModel, caplog) -> None:
+    sae = world.identity_sae()
+    assert run(sae, lm).differs == ()
+    sae.metadata = world.metadata(model_fingerprint=lm.fingerprint(), model_name="the model")
+    assert run(sae, lm).differs == ()
+    assert not caplog.records
+    other = {**lm.fingerprint(), "weights": "of another model"}
+    sae.metadata = world.metadata(model_fingerprint=other, model_name="another")
+    found = run(sae, lm, site="resid_post.0", positions="all", with_error_term=True)
+    assert [text.split(" (")[0] for text in found.differs] == [
+        f"at resid_post.0, trained at {world.SITE}",
+        f"{lm.name} has other weights than the model it was trained on",
+        "every position replaced",
+        "its error added back",
+    ]
+    assert "not as it was trained" in caplog.text
+    assert "NOT as trained" in found.caption
+    # Of another number format nothing can be said.
+    sae.metadata = world.metadata(model_fingerprint={**other, "dtype": "bfloat16"})
+    assert run(sae, lm).differs == ()
+
+
+def test_kept_metrics_are_of_the_same_model_text_and_tokens(lm: LanguageModel, tmp_path) -> None:
+    scores = run(world.identity_sae(), lm, tokens=300)
+    assert SAEEvaluation.kept(tmp_path, scores.model, scores.text, 300) is None
+    scores.save(tmp_path / "metrics.json")
+    kept = SAEEvaluation.kept(tmp_path, scores.model, scores.text, "300")
+    assert kept is not None
+    assert kept.to_dict() == scores.to_dict()
+    for asked in (
+        ("other", scores.text, 300),
+        (scores.model, "other", 300),
+        (scores.model, scores.text, None),
+    ):
+        assert SAEEvaluation.kept(tmp_path, *asked) is None

@@ -194,8 +194,31 @@ def test_a_finished_run_is_only_read_again(run):
 
 
 def test_other_settings_in_the_same_folder_are_refused(run):
-    with pytest.raises(ValueError, match=r"l1_coefficient = 0\.5.*asks for 1\.0"):
+    with pytest.raises(ValueError, match=r"l1_coefficient = 0\.5.*asks for 1\.0.*--no-resume"):
         train(X, out=run.out, **{**SMALL, "l1_coefficient": 1.0})
+
+
+def test_metrics_go_with_the_dictionary_that_they_are_of(tmp_path):
+    short = {**SMALL, "steps": 5}
+    train(X, out=tmp_path, **short)
+    (tmp_path / "metrics.json").write_text("{}")
+    train(X, out=tmp_path, **short)  # finished already: the same dictionary
+    assert (tmp_path / "metrics.json").exists()
+    train(X, out=tmp_path, resume=None, **{**short, "seed": 1})
+    assert not (tmp_path / "metrics.json").exists()
+
+
+def test_a_batch_of_more_rows_than_there_are_is_said(caplog):
+    caplog.set_level("INFO")
+    train(X[:100], **{**SMALL, "steps": 3, "batch_size": 500})
+    assert "batch_size = 500, but there are 100 rows" in caplog.text
+    assert "3 steps of 100 tokens: 3 passes over 100 rows" in caplog.text
+
+
+@pytest.mark.parametrize(("name", "value"), [("steps", 3.5), ("d_sae", "64"), ("batch_size", True)])
+def test_what_counts_is_an_integer(name, value):
+    with pytest.raises(TypeError, match=rf"{name} = .* give an integer"):
+        train(X, **{**SMALL, name: value})
 
 
 # -- The scale, and where rows come from

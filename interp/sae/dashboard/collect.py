@@ -45,7 +45,7 @@ class FeatureSettings:
             the companions and half of the score.
         n_quantiles, examples_per_quantile: how the sample is shown.
         before, after: tokens shown around a firing.
-        density_range: only latents whose firing density lies between these are ranked, and
+        density_range: only latents whose firing density lies between these are ranked (all, if none does), and
         min_contexts: that fire in at least so many contexts (or top_k, if that is less).
         seed: of the sample.
     """
@@ -261,6 +261,12 @@ def _describe(
         lowest, highest = settings.density_range
         enough = (seen.top.rows >= 0).sum(1) >= min(settings.min_contexts, settings.top_k)
         chosen = np.flatnonzero(enough & (density >= lowest) & (density <= highest))
+        if enough.any() and not len(chosen):
+            chosen = np.flatnonzero(enough)
+            logger.warning(
+                "no latent fires on %g to %g of the tokens: ranking all %d that fire, on %g to %g of them",
+                *(lowest, highest, len(chosen), density[chosen].min(), density[chosen].max()),
+            )
     else:
         chosen = np.unique(np.asarray(latents, dtype=np.int64))
     found: dict[int, Description] = {}

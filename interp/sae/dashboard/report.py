@@ -13,13 +13,14 @@ from interp.activations.store import ActivationStore
 from interp.core.files import atomic_write
 from interp.core.history import History
 from interp.core.plotting import save_figure
+from interp.models.fingerprint import of_other_weights
 from interp.sae.dashboard.collect import FeatureSettings, collect_features, firing_density, own_site
 from interp.sae.dashboard.figures import density_figure, loss_figure, pareto_figure
 from interp.sae.dashboard.page import Entry, Report, render
 from interp.sae.dictionary import Dictionary
 from interp.sae.loading import load_sae
 from interp.sae.metrics import DensityHistogram, density_histogram
-from interp.sae.scores import SAEEvaluation
+from interp.sae.scores import METRICS_FILE, SAEEvaluation
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-METRICS_FILE = "metrics.json"
 _COMPARED_ROWS = 100_000  # on which the firing densities of the SAEs compared are counted
 
 
@@ -83,6 +83,11 @@ def report(
     _tell_apart(entries)
 
     first = dictionaries[0]
+    if model is not None and of_other_weights(store.manifest.model, model.fingerprint()):
+        logger.warning(
+            "%s has other weights than %s, whose activations %s holds: the logit effects shown are of another model",
+            *(model.name, store.manifest.model.get("name"), store.folder),
+        )
     table = collect_features(
         first,
         store,
@@ -122,13 +127,13 @@ def _read(source: Any) -> tuple[Dictionary, Entry]:
         dictionary = load_sae(folder)
         name, history = folder.resolve().name, History.read(folder)
         metrics = folder / METRICS_FILE
-        evaluation = SAEEvaluation.load(metrics) if metrics.is_file() else None
+        evaluation = _own_evaluation(metrics) if metrics.is_file() else None
     elif isinstance(source, Dictionary):
         dictionary, name, history, evaluation = source, source.architecture, History(), None
     else:
         dictionary, name, history, evaluation = source.sae, source.name, source.history, None
         if source.out is not None and (source.out / METRICS_FILE).is_file():
-            evaluation = SAEEvaluation.load(source.out / METRICS_FILE)
+            evaluation = _own_evaluation(source.out / METRICS_FILE)
     entry = Entry(
         name=name,
         architecture=dictionary.architecture,
@@ -138,6 +143,15 @@ def _read(source: Any) -> tuple[Dictionary, Entry]:
         history=history or None,
     )
     return dictionary, entry
+
+
+def _own_evaluation(path: Path) -> SAEEvaluation | None:
+    """A run's metrics, if they are of the SAE as it was trained."""
+    evaluation = SAEEvaluation.load(path)
+    if evaluation.differs:
+        logger.warning("%s is left out, the SAE was measured with %s", path, ", ".join(evaluation.differs))
+        return None
+    return evaluation
 
 
 def _tell_apart(entries: list[Entry]) -> None:
@@ -161,7 +175,8 @@ def _density(
 
 
 def _model_name(model: LanguageModel | None, store: ActivationStore) -> str | None:
-    return model.name if model is not None else store.manifest.model.get("name")
+    known = store.manifest.model.get("name")
+    return model.name if known is None and model is not None else known
 
 
 def _text_name(store: ActivationStore) -> str | None:
