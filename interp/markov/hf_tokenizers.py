@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ from jaxtyping import Int
 
 from interp.core.messages import one_of
 from interp.markov.bpe import apply_merges
-from interp.markov.encoders import Token
+from interp.markov.encoders import Token, greedy_encode, likeliest_encode
 from interp.markov.tokenizer import Tokenizer
 
+logger = logging.getLogger(__name__)
 KINDS = ("bpe", "wordpiece", "unigram")
 CHUNK = 512  # characters: training on one long string takes a hundred times as long and learns the same
+SLOW_UNIGRAM = 50_000  # symbols
 FIRST = ord("0")
 
 
@@ -39,6 +42,10 @@ class HFTokenizer(Tokenizer):
         self.kind = {"bpe": "HF BPE", "wordpiece": "HF WordPiece", "unigram": "HF Unigram"}[kind]
 
     def _learn(self, x: Int[np.ndarray, " n"], alphabet_size: int) -> list[Token]:
+        if self.hf_kind == "unigram" and len(x) > SLOW_UNIGRAM:
+            logger.warning(
+                "Unigram training on %d symbols takes minutes; %d are enough", len(x), SLOW_UNIGRAM
+            )
         text = as_characters(x)
         chunks = [text[i : i + CHUNK] for i in range(0, len(text), CHUNK)]
         self.hf_, trainer = self._untrained([chr(FIRST + symbol) for symbol in range(alphabet_size)])
@@ -86,8 +93,6 @@ class HFTokenizer(Tokenizer):
     def _encode(self, x: Int[np.ndarray, " n"]) -> Int[np.ndarray, " tokens"]:
         if self.hf_kind == "bpe":
             return apply_merges(x.astype(np.int64), self.merges_, self.alphabet_size_)
-        from interp.markov.encoders import greedy_encode, likeliest_encode
-
         if self.hf_kind == "wordpiece":
             return greedy_encode(x, self._trie)
         return likeliest_encode(x, self._trie, self.log_probabilities_)
