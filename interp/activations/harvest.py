@@ -77,7 +77,7 @@ def parse_tokens(tokens: int | str | None) -> int | None:
 
 def harvest(
     model: LanguageModel,
-    text: str | Path | Iterable[Any] | TokenContexts,
+    text: str | Path | Iterable[Any] | TokenContexts | Tensor,
     sites: str | Site | Sequence[str | Site],
     out: str | Path,
     *,
@@ -104,8 +104,8 @@ def harvest(
 
     Args:
         model: the model; load only the layers that are needed (`load_model(..., n_layers=...)`).
-        text: anything `load_text` takes, or contexts that are packed already (the packing arguments, `tokens`
-            and `seed` are then not looked at).
+        text: anything `load_text` takes; or token ids [n s], or contexts that are packed already (the packing
+            arguments, `tokens` and `seed` are then not looked at).
         sites: one or several sites.
         out: folder of the store.
         tokens: how many ("1M" and "300k" are understood); None: all.
@@ -127,7 +127,7 @@ def harvest(
     """
     chosen = [sites] if isinstance(sites, str | Site) else list(sites)
     places = list(dict.fromkeys(model.check_site(Site.parse(site)) for site in chosen))
-    contexts = text
+    contexts = TokenContexts.from_ids(text) if isinstance(text, Tensor) else text
     if not isinstance(contexts, TokenContexts):
         contexts = pack(
             load_text(contexts),

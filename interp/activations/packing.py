@@ -93,6 +93,31 @@ class TokenContexts:
                 f"contexts, the longest of {self.lengths.max(initial=0)}"
             )
 
+    @classmethod
+    def from_ids(
+        cls, rows: Tensor | Sequence[Sequence[int]], *, special_token_ids: Sequence[int] = ()
+    ) -> TokenContexts:
+        """Texts that are token ids already, of any lengths; each is a document and a context of its own.
+
+        Raises:
+            ValueError: no rows, an empty one, or ids that are not integers.
+        """
+        arrays = [np.asarray(row) for row in rows]
+        if not arrays or any(a.ndim != 1 or a.size == 0 or a.dtype.kind not in "iu" for a in arrays):
+            raise ValueError(
+                "token ids: give one or more non-empty rows of integers, e.g. a LongTensor [n s]"
+            )
+        starts = np.cumsum([0, *map(len, arrays)])
+        return cls(
+            np.concatenate(arrays),
+            starts,
+            np.arange(len(arrays)),
+            np.arange(len(arrays) + 1),
+            context_size=max(map(len, arrays)),
+            special_token_ids=special_token_ids,
+            origin={"text": {"name": "token ids"}},
+        )
+
     def __len__(self) -> int:
         return len(self.lengths)
 

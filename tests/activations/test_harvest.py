@@ -411,3 +411,35 @@ def test_batches_are_of_similar_length_and_within_the_budget():
     assert runner.model.shapes == [(2, 100), (2, 99), (4, 7)]
     assert resolve_batch_size("auto", 128, torch.device("cpu")) == 16
     assert resolve_batch_size("auto", 4096, torch.device("cpu")) == 1
+
+
+# ---- token ids instead of text
+
+
+class Running(torch.nn.Module):
+    """Anybody's module: embeds, and mixes causally by a running sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Embedding(20, 6)
+        self.mix = torch.nn.Linear(6, 6)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.mix(self.embed(input_ids).cumsum(1))
+
+
+def test_token_ids_through_ones_own_module(tmp_path):
+    module, ids = Running(), torch.randint(0, 20, (7, 9))
+    store = harvest(load_model(module), ids, "mix:out", tmp_path / "store", dtype="float32", progress=False)
+    with torch.no_grad():
+        expected = module(ids)
+    assert torch.equal(store.read("mix:out", slice(None)), expected.flatten(0, 1))
+    assert torch.equal(store.columns().token_ids, ids.flatten().int())
+    assert store.columns().positions.tolist() == list(range(9)) * 7
+
+
+@pytest.mark.parametrize("rows", [torch.zeros(0, 4, dtype=torch.long), torch.zeros(2, 3), [[1], []]])
+def test_token_ids_must_be_rows_of_integers(rows):
+    with pytest.raises(ValueError, match="rows of integers"):
+        TokenContexts.from_ids(rows)
