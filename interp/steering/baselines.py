@@ -16,7 +16,7 @@ import torch
 from interp.steering.bootstrap import Interval, bootstrap
 from interp.steering.pairs import ContrastivePair, PairDataset
 from interp.steering.prompts import BASE, PromptVariation
-from interp.steering.propensity import PropensityResult, propensity_curves
+from interp.steering.propensity import PropensityResult, at_layer, propensity_curves
 from interp.steering.reading import PairActivations
 from interp.steering.steerability import Steerability
 from interp.steering.vector import SteeringVector
@@ -185,12 +185,12 @@ def compare_baselines(
         variations: prompts that ask for the behaviour, or its opposite.
         options: of `propensity_curves`.
     """
-    own = vector.only(layer)
-    rescaled = {name: v.only(layer).normalize(own) for name, v in (others or {}).items()}
+    own = at_layer(model, vector, layer)
+    rescaled = {name: at_layer(model, v, layer).normalize(own) for name, v in (others or {}).items()}
     rivals = {**rescaled, **random_directions(own, seeds)}
     curves = propensity_curves(model, pairs, {"vector": own, **rivals}, **options)
     slopes = {name: curve.steerability(seed=seed) for name, curve in curves.items()}
-    cosines = {name: rival.cosine(own)[layer] for name, rival in rivals.items()}
+    cosines = {name: rival.cosine(own)[own.layers[0]] for name, rival in rivals.items()}
     unsteered = {k: v for k, v in options.items() if k not in ("multipliers", "variation")}
     effects = prompting(model, pairs, variations, seed=seed, **unsteered) if variations else {}
     return BaselineComparison(curves["vector"], slopes.pop("vector"), slopes, cosines, effects)

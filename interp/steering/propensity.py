@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from interp.core.progress import progress as progress_bar
+from interp.models.sites import Site
 from interp.steering.apply import steer
 from interp.steering.bootstrap import Array
 from interp.steering.prompts import BASE, PromptVariation
@@ -136,8 +137,21 @@ def propensity_curve(
 
     Options as for `propensity_curves`.
     """
-    chosen = vector if layer is None else vector.only(layer % model.n_layers if layer < 0 else layer)
+    chosen = vector if layer is None else at_layer(model, vector, layer)
     return propensity_curves(model, pairs, {name: chosen}, **options)[name]
+
+
+def at_layer(model: LanguageModel, vector: SteeringVector, layer: int) -> SteeringVector:
+    """The vector at one of its layers, which may be counted from the end.
+
+    Raises:
+        ValueError: a layer that the model or the vector lacks.
+    """
+    absolute = model.check_site(Site(vector.site, layer)).layer
+    if absolute is None or absolute not in vector.directions:
+        known = ", ".join(map(str, vector.layers))
+        raise ValueError(f"layer={layer}: the vector has no direction there; it has layers {known}")
+    return vector.only(absolute)
 
 
 def propensity_curves(

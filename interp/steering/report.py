@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.files import write_json
+from interp.models.sites import Site
 from interp.steering import criteria as judge
 from interp.steering.baselines import (
     BaselineComparison,
@@ -23,7 +24,7 @@ from interp.steering.decomposition import VarianceDecomposition, cells, decompos
 from interp.steering.extraction import fit
 from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
 from interp.steering.prompts import BASE, PromptVariation, variations
-from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult
+from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult, at_layer
 from interp.steering.quality import ConceptQuality
 from interp.steering.reading import Read, collect
 from interp.steering.scoring import Score
@@ -216,10 +217,11 @@ def evaluate(
         ValueError: a pair that is in both parts, a layer that the vector or the model lacks.
     """
     check_disjoint(train, test)
-    layer = model.check_site(f"resid_post.{layer}").layer or 0
     site = "resid_post" if vector is None else vector.site
+    layer = model.check_site(Site(site, layer)).layer or 0
+    given = None if vector is None else at_layer(model, vector, layer)
     activations = collect(model, train, layer, read, variation, chat=options.get("chat"), site=site)
-    own = fit(activations, method) if vector is None else vector.only(layer)
+    own = fit(activations, method) if given is None else given
     chosen: dict[str, Any] = {"multipliers": multipliers, "score": score, "variation": variation, **options}
     columns = _factors(test) if factors is None else {key: list(factors[key]) for key in factors}
     persona = variations(getattr(test, "persona", None))

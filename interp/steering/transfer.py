@@ -203,7 +203,7 @@ def cross_evaluate(
         )
     if 0.0 not in options.get("multipliers", (0.0,)):
         raise ValueError(f"multipliers={options['multipliers']}: must hold 0, where the prompts are compared")
-    layer = layer % model.n_layers if -model.n_layers <= layer < 0 else layer
+    layer = model.check_site(f"resid_post.{layer}").layer or 0
     chat = options.get("chat")
     vectors = {
         name: extract(model, train, layer, method, read, variation, chat=chat)

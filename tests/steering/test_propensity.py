@@ -186,6 +186,10 @@ def test_negative_layers_count_from_the_end(tiny_llama: LanguageModel) -> None:
     first, same = (propensity_curve(tiny_llama, PAIRS, vector, layer, progress=False) for layer in (2, -1))
     assert first.layers == same.layers == (2,)
     np.testing.assert_array_equal(first.values, same.values)
+    with pytest.raises(ValueError, match=r"layer=0: the vector has no direction there; it has layers 1"):
+        propensity_curve(tiny_llama, PAIRS, VECTORS["one"], 0, progress=False)
+    with pytest.raises(ValueError, match="out of range"):
+        propensity_curve(tiny_llama, PAIRS, VECTORS["one"], -9, progress=False)
 
 
 def test_the_table_and_the_frame(tiny_llama: LanguageModel) -> None:
