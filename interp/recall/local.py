@@ -102,7 +102,8 @@ class LocalRecaller:
         for piece, token, row in zip(pieces, new, logprobs, strict=True):
             best = row.topk(min(TOP, len(row)))
             names = [model.tokenizer.decode([i]) for i in best.indices.tolist()]
-            top = dict(zip(names, best.values.tolist(), strict=True))
+            # Likeliest last, so that it stays where two tokens are spelled alike.
+            top = dict(reversed(list(zip(names, best.values.tolist(), strict=True))))
             tokens.append(Token(piece, float(row[token]), top))
         text = model.tokenizer.decode(new)
         aligned = "".join(pieces) == text  # not where a character is spread over several tokens

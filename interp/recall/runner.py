@@ -216,7 +216,9 @@ def collect(
         store.put(key, answer, recaller=recaller.name, sample=sample, messages=messages)
         replies[index][sample] = answer
 
-    bar = progress(total=len(open_jobs), desc=recaller.name, enabled="auto" if show_progress else False)
+    bar = progress(
+        total=len(open_jobs), desc=recaller.name, enabled="auto" if show_progress and open_jobs else False
+    )
     with bar, ThreadPoolExecutor(max_workers=recaller.workers) as pool:
         futures = [pool.submit(ask, *job) for job in open_jobs]
         try:

@@ -1,0 +1,78 @@
+"""The report of a run: tables, files, figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from interp.recall.analysis import RecallAnalysis, analyse
+from interp.recall.design import make_cases
+from interp.recall.plots import plot_bias, plot_prediction, plot_scores
+from interp.recall.runner import GraphRecallExperiment, RecallRun
+from interp.recall.scripted import NoisyRecaller, PerfectRecaller
+
+
+@pytest.fixture(scope="module")
+def run() -> RecallRun:
+    cases = make_cases(("er", "social"), n_graphs=10, min_nodes=8, max_nodes=12, clearances=(0,))
+    return GraphRecallExperiment(NoisyRecaller(0.15, 0.02, 0.2), show_progress=False).run(cases)
+
+
+@pytest.fixture(scope="module")
+def found(run: RecallRun) -> RecallAnalysis:
+    return analyse(run, n_permutations=40)
+
+
+def test_tables(run: RecallRun, found: RecallAnalysis) -> None:
+    assert list(found.bias) == ["all", "er", "social"]
+    assert found.bias["er"].n_graphs == 10
+    assert set(found.bias_frame()["statistic"]) == {"edges", "two_stars", "alt_triangles", "alt_two_paths"}
+    zero = found.baselines.set_index("recall").loc["all zero"]
+    assert zero["accuracy"] == pytest.approx(1 - run.to_frame()["density"].mean())
+    text = str(found)
+    for heading in ("Scores", "Baselines", "Pattern coefficients, social", "Motifs"):
+        assert heading in text
+
+
+def test_files(found: RecallAnalysis, tmp_path: Path) -> None:
+    folder = found.save(tmp_path / "out")
+    names = {path.name for path in folder.iterdir()}
+    assert {"results.json", "cases.csv", "bias.csv", "scores.png", "bias.png", "motifs.png"} <= names
+    results = json.loads((folder / "results.json").read_text())
+    assert len(results["cases"]) == 20
+    assert len(pd.read_csv(folder / "summary.csv")) == 2
+
+
+def test_infinite_and_missing_numbers_are_saved_as_null(tmp_path: Path) -> None:
+    cases = make_cases(("er",), n_graphs=3, max_nodes=7, clearances=(0,))
+    perfect = GraphRecallExperiment(PerfectRecaller(), show_progress=False).run(cases)
+    folder = analyse(perfect, n_permutations=10).save(tmp_path)
+    results = json.loads((folder / "results.json").read_text())
+    assert results["bias"][0]["coef"] is None
+
+
+def test_figures_hold_what_they_say(run: RecallRun, found: RecallAnalysis) -> None:
+    frame = run.to_frame()
+    figure = plot_scores(frame)
+    bars = [patch.get_height() for patch in figure.axes[0].patches]
+    assert bars == pytest.approx(frame.groupby("dataset")["accuracy"].mean().tolist())
+    coefficients = plot_bias(found.bias)
+    assert [t.get_text() for t in coefficients.axes[0].get_yticklabels()] == [
+        "two stars",
+        "alt triangles",
+        "alt two paths",
+    ]
+    points = plot_prediction(frame["accuracy"], frame["f1"], frame["dataset"])
+    assert sum(len(c.get_offsets()) for c in points.axes[0].collections) == 20
+    assert run.plot().axes
+    assert found.bias["all"].plot().axes
+
+
+def test_refusals(run: RecallRun) -> None:
+    with pytest.raises(ValueError, match="consensus"):
+        analyse(run, consensus=0)
+    with pytest.raises(ValueError, match="no column town"):
+        analyse(run, by=("town",))

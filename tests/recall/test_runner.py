@@ -1,0 +1,154 @@
+"""Runs, their tables, and what an interruption leaves."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+from interp.recall.answers import Answer
+from interp.recall.design import make_cases
+from interp.recall.prompts import RecallPrompt
+from interp.recall.runner import Case, GraphRecallExperiment, load_run, save_settings
+from interp.recall.scripted import NoisyRecaller, PerfectRecaller, ScriptedRecaller
+from tests.recall.stories import story
+
+
+class Counting(ScriptedRecaller):
+    """Says no to everything; after `limit` prompts comes Ctrl-C."""
+
+    def __init__(self, limit: int = 10**9) -> None:
+        super().__init__(lambda prompt: {}, "counting")
+        self.asked, self.limit = 0, limit
+
+    def answer(self, prompt: RecallPrompt, sample: int = 0) -> Answer:
+        if self.asked == self.limit:
+            raise KeyboardInterrupt
+        self.asked += 1
+        return super().answer(prompt, sample)
+
+
+def quiet(recaller: object, **options: object) -> GraphRecallExperiment:
+    return GraphRecallExperiment(recaller, show_progress=False, **options)  # type: ignore[arg-type]
+
+
+def test_the_table_of_a_run() -> None:
+    run = quiet(ScriptedRecaller(lambda p: {p.pairs[0]: 1}), clearance=2).run(
+        [story(5, seed=k) for k in range(3)]
+    )
+    frame = run.to_frame()
+    assert frame["clearance"].tolist() == [2, 2, 2]
+    assert frame["nodes"].tolist() == [5, 5, 5]
+    assert (frame["tp"] + frame["fp"] == 1).all()
+    assert (frame["tp"] + frame["fp"] + frame["fn"] + frame["tn"] == 10).all()
+    assert (frame["coverage"] == 1).all()
+    assert "accuracy" in str(run)
+
+
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
+    stories, path = [story(5, seed=k) for k in range(6)], tmp_path / "t.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        quiet(Counting(limit=4), transcripts=path).run(stories)
+    second = Counting()
+    run = quiet(second, transcripts=path).run(stories)
+    assert second.asked == 2
+    whole = quiet(Counting()).run(stories)
+    assert run.to_frame().equals(whole.to_frame())
+
+
+def test_samples_are_asked_apart(tmp_path: Path) -> None:
+    recaller = Counting()
+    quiet(recaller, samples=3, transcripts=tmp_path / "t.jsonl").run([story(4)])
+    assert recaller.asked == 3
+    quiet(recaller, samples=4, transcripts=tmp_path / "t.jsonl").run([story(4)])
+    assert recaller.asked == 4
+
+
+def test_thresholds_of_scores_and_patterns_are_two(tmp_path: Path) -> None:
+    class Unsure(ScriptedRecaller):
+        def answer(self, prompt: RecallPrompt, sample: int = 0) -> Answer:
+            return Answer(choices=tuple([0.1, 0.5, 0.51] + [0.0] * (len(prompt.pairs) - 3)))
+
+    run = quiet(Unsure(lambda p: {})).run([story(4)])
+    scores = run.to_frame().iloc[0]
+    assert scores["tp"] + scores["fp"] == 1
+    assert run.recalled_graphs()[0].number_of_edges() == 3
+    assert run.recalled_graphs(0.5)[0].number_of_edges() == 2
+    assert set(run.recalled_graphs()[0]) == set(run.true_graphs()[0])
+
+
+def test_saved_runs_are_read_back_whole_or_in_part(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cases = make_cases(("er", "road"), n_graphs=2, max_nodes=7, clearances=(0, 2), primings=("none", "male"))
+    recaller = NoisyRecaller(seed=3)
+    save_settings(tmp_path, recaller, cases, 1)
+    with pytest.raises(ValueError, match="not one of the 16 cases"):
+        load_run(tmp_path)
+    quiet(recaller, transcripts=tmp_path / "transcripts.jsonl").run(cases[:10])
+    caplog.set_level(logging.WARNING)
+    assert len(load_run(tmp_path).cases) == 10
+    assert "10 of 16 cases" in caplog.text
+    run = quiet(recaller, transcripts=tmp_path / "transcripts.jsonl").run(cases)
+    save_settings(tmp_path, recaller, cases, 1)  # the same settings are welcome
+    assert load_run(tmp_path).to_frame().equals(run.to_frame())
+    with pytest.raises(ValueError, match="other settings"):
+        save_settings(tmp_path, NoisyRecaller(seed=4), cases, 1)
+    assert load_run(tmp_path).recaller == "noisy"
+    with pytest.raises(ValueError, match="interp recall run"):
+        load_run(tmp_path / "nothing")
+
+
+def test_selection() -> None:
+    run = quiet(PerfectRecaller()).run(make_cases(("er", "road"), n_graphs=2, max_nodes=6, clearances=(0, 2)))
+    chosen = run.select(dataset="road", clearance=2)
+    assert len(chosen.cases) == 2
+    assert set(chosen.to_frame()["dataset"]) == {"road"}
+    with pytest.raises(ValueError, match="no column town"):
+        run.select(town="x")
+    with pytest.raises(ValueError, match="no case"):
+        run.select(dataset="ppi")
+
+
+def test_designs_cross_everything_on_the_same_graphs() -> None:
+    cases = make_cases(
+        ("er", "karate_club"),
+        ("matched", "social"),
+        n_graphs=3,
+        max_nodes=8,
+        clearances=(0, 7),
+        primings=("none", "female"),
+    )
+    assert len(cases) == 2 * 2 * 3 * 2 * 2
+    graphs: dict[tuple[str, int], list[nx.Graph]] = {}
+    for index, case in enumerate(cases):
+        key = (case.vignette.dataset, index % 3)
+        graphs.setdefault(key, []).append(case.vignette.graph)
+    assert all(len(same) == 8 for same in graphs.values())
+    assert all(nx.is_isomorphic(same[0], other) for same in graphs.values() for other in same)
+    assert {c.vignette.narrative for c in cases if c.vignette.dataset == "karate_club"} == {"er", "social"}
+    human = make_cases(("brashears_reducible",), clearances=(2,))
+    assert [c.vignette.narrative for c in human] == ["weak", "strong"]
+    again = make_cases(("er",), n_graphs=3, max_nodes=8)
+    assert again == make_cases(("er",), n_graphs=3, max_nodes=8)
+    assert Case.from_dict(cases[-1].to_dict()) == cases[-1]
+
+
+def test_edge_lists_make_data_sets(tmp_path: Path) -> None:
+    path = tmp_path / "friends.txt"
+    path.write_text("\n".join(f"{u} {v}" for u, v in nx.gnp_random_graph(30, 0.2, seed=0).edges))
+    cases = make_cases((str(path),), n_graphs=2, max_nodes=7)
+    assert [c.vignette.dataset for c in cases] == ["friends", "friends"]
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        quiet(PerfectRecaller()).run([])
+    with pytest.raises(ValueError, match="samples"):
+        quiet(PerfectRecaller(), samples=0).run([story(4)])
+    with pytest.raises(ValueError, match="strength"):
+        quiet(PerfectRecaller(), clearance=1).run([story(4)])
+    with pytest.raises(ValueError, match="at least one of each"):
+        make_cases(())
+    with pytest.raises(ValueError, match="narratives"):
+        make_cases(("er",), ("novel",))
