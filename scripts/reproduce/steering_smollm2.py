@@ -28,71 +28,93 @@ from interp.steering.transfer import cross_evaluate, generalisation
 from interp.steering.words import NEGATIVE, POSITIVE, SUBJECTS, THINGS
 
 LAYERS = (8, 12, 16, 20, 24)
+NEUTRAL_TEXTS = (
+    "The river rises in the hills, flows past three villages and reaches the sea at the old harbour, where the ferry "
+    "to the islands leaves twice a day in summer and once a week in winter.",
+    "A library lends books to its members, who bring them back after some weeks. Those who keep them longer pay a "
+    "small fee for every day, which goes towards new books and the repair of old ones.",
+    "To plant a tree, dig a hole twice as wide as its roots, set it in so that the stem stands upright, fill the hole "
+    "with soil and water it well. In the first year it needs water whenever the ground is dry.",
+    "The train leaves the station at half past seven, stops at every village along the coast and arrives in the city a "
+    "little before nine. On Sundays there is only one train, in the afternoon.",
+)
 N_THINGS = 8  # times three wordings: 24 items each to train and to test
 
 
 def letters(model: LanguageModel, *, n_things: int = N_THINGS, seed: int = 0) -> Findings:
-    """Part B: what the vector of lettered items is made of."""
+    """Part B: what the vector of lettered items is made of, with 16 (A) to 8 (B) and with 12 to 12 in training.
+
+    Both are measured on the same items, half (A) and half (B).
+    """
     found = Findings()
-    train = likes(THINGS[:n_things], seed=seed)
-    lopsided = likes(THINGS[:n_things], share_a=2 / 3, seed=seed)
+    train = {
+        "16:8": likes(THINGS[:n_things], share_a=2 / 3, seed=seed),
+        "12:12": likes(THINGS[:n_things], seed=seed),
+    }
     test = likes(THINGS[n_things : 2 * n_things], seed=seed)
-    balanced = collect(model, train, LAYERS, progress=True)
-    unbalanced = collect(model, lopsided, LAYERS, progress=True)
-    vector, biased = fit(balanced), fit(unbalanced)
-    letter = split_by_letter(balanced, train)[1]
-    curves = propensity_curves(model, test, {f"layer {n}": vector.only(n) for n in LAYERS})
+    read = {name: collect(model, pairs, LAYERS, progress=True) for name, pairs in train.items()}
+    vectors = {name: fit(activations) for name, activations in read.items()}
+    letter = split_by_letter(read["12:12"], train["12:12"])[1]
+    at_layers = {f"{name}, layer {n}": v.only(n) for name, v in vectors.items() for n in LAYERS}
+    curves = propensity_curves(model, test, at_layers)
     slopes = {name: curve.steerability(seed=seed) for name, curve in curves.items()}
-    factors = {"A": test.factors()["A"], "wording": [str(p.factors["wording"]) for p in test]}
-    shares = {name: decompose_variance(s.slopes, factors, name=name) for name, s in slopes.items()}
+    is_a = {"A": test.factors()["A"]}
+    shares = {name: decompose_variance(s.slopes, is_a, name=name) for name, s in slopes.items()}
+    counts = train["16:8"].balance()
+    expected = (counts["(A)"] - counts["(B)"]) / len(train["16:8"])
     for layer in LAYERS:
-        name = f"layer {layer}"
-        by_letter = cells(slopes[name].slopes, {"A": factors["A"]})["mean"]
+        name = f"16:8, layer {layer}"
+        by_letter = cells(slopes[name].slopes, is_a)["mean"]
         found.at_least("B", f"{name}: the letter's share of the variance", 0.7, shares[name].shares["A"])
         signs = ", ".join(f"{by_letter[key]:+.3f}" for key in (True, False))
-        found.check(
-            "B",
-            f"{name}: mean slopes of the A and B cells differ in sign",
-            "+/- or -/+",
-            signs,
-            by_letter.prod() < 0,
-        )
-    counts = lopsided.balance()
-    expected = (counts["(A)"] - counts["(B)"]) / len(lopsided)
-    for layer in LAYERS:
-        cosine = unbalanced.quality(biased)[layer].mean_cosine
-        seen = f"{cosine:.3f}"
+        opposed = by_letter.prod() < 0
+        found.check("B", f"{name}: mean slopes where (A), (B) is right", "opposite", signs, opposed)
+        cosine = read["16:8"].quality(vectors["16:8"])[layer].mean_cosine
         close = abs(cosine - expected) < 0.08
         found.check(
-            "B",
-            f"layer {layer}, 16:8 letters: mean cosine of differences with v",
-            f"{expected:.2f}+-0.08",
-            seen,
-            close,
+            "B", f"{name}: mean cosine of differences with v", f"{expected:.2f}+-0.08", f"{cosine:.3f}", close
         )
-        ratio = vector.norms()[layer] / biased.norms()[layer]
+        ratio = vectors["12:12"].norms()[layer] / vectors["16:8"].norms()[layer]
         found.at_most("B", f"layer {layer}: norm with 12:12 letters over that with 16:8", 0.5, ratio)
-    report = evaluate(model, train, test, 16, vector=vector, name="likes, 12:12 letters", seed=seed)
+    plain = PairDataset(test.pairs, test.name)  # without the persona, whose prompts part F compares
+    report = evaluate(
+        model,
+        train["16:8"],
+        plain,
+        16,
+        vector=vectors["16:8"],
+        name="likes, 16:8 letters",
+        neutral_texts=NEUTRAL_TEXTS,
+        seed=seed,
+    )
+    distrusted = report.verdict.startswith("do not trust")
     found.check(
-        "B", "the report's verdict", "do not trust", report.verdict, report.verdict.startswith("do not trust")
+        "B", "the report's verdict", "do not trust", "do not trust" if distrusted else "reliable", distrusted
     )
     found.numbers = {
         "report": report.to_dict(),
         "steerability": {name: s.summary() for name, s in slopes.items()},
         "shares": {name: d.shares for name, d in shares.items()},
-        "cosine_with_letter_16_8": biased.cosine(letter),
-        "norm_ratio": {n: vector.norms()[n] / biased.norms()[n] for n in LAYERS},
-        "token_forwards": curves["layer 16"].token_forwards,
-        "saving": curves["layer 16"].saving,
+        "cosine_with_letter": {name: v.cosine(letter) for name, v in vectors.items()},
+        "norms": {name: v.norms() for name, v in vectors.items()},
+        "token_forwards": curves["16:8, layer 16"].token_forwards,
+        "saving": curves["16:8, layer 16"].saving,
     }
     found.figures = {
         "letters_report": report.plot(),
-        "letters_curves": plot_curves({name: curves[name] for name in ("layer 8", "layer 16", "layer 24")}),
+        "letters_curves": plot_curves({name: curves[name] for name in ("16:8, layer 16", "12:12, layer 16")}),
         "letters_violins": plot_violins(slopes),
-        "letters_variance": plot_variance(shares),
-        "letters_cells": plot_cells(slopes["layer 16"].slopes, {"A": factors["A"]}),
+        "letters_variance": plot_variance(
+            {name.replace(", layer", "\nlayer"): d for name, d in shares.items()}
+        ),
+        "letters_cells": plot_cells(slopes["16:8, layer 16"].slopes, is_a),
     }
     print(report)
+    print("the letter's share of the variance, and the mean and spread of the slopes:")
+    for name, s in slopes.items():
+        print(
+            f"  {name:<16} {shares[name].shares['A']:6.1%}  {s.mean:+.3f} {s.mean_interval}, std {s.std:.3f}"
+        )
     return found
 
 
