@@ -19,7 +19,10 @@ from classic_ml.valuation.utility import BoolArray, ClosedForm, FloatArray
 
 def checked_sizes(sizes: npt.ArrayLike, name: str = "sizes") -> FloatArray:
     """Sizes as floats [I]; ValueError unless they are finite, not negative and at least one."""
-    n = np.asarray(sizes, np.float64)
+    n = np.asarray(sizes)
+    if n.dtype.kind not in "biuf":
+        raise ValueError(f"{name}: give numbers of points, got {n.dtype}: {n.ravel()[:3]}")
+    n = n.astype(np.float64)
     if n.ndim != 1 or len(n) < 1:
         raise ValueError(f"{name}: give one number a player [I], I >= 1, got shape {n.shape}")
     if not np.isfinite(n).all() or (n < 0).any():
@@ -44,6 +47,8 @@ def worth(w: Callable[[FloatArray], Any], amounts: FloatArray, empty_value: floa
 
     Raises ValueError unless `w` gives one finite number for each.
     """
+    if not callable(w):
+        raise TypeError(f"w = {w!r} can't be called; give a function of an array of amounts")
     filled = amounts > 0 if empty_value is not None else np.ones(amounts.shape, np.bool_)
     asked = amounts[filled]
     values = np.asarray(w(asked), np.float64)

@@ -12,7 +12,7 @@ Garrido-Lucero et al. 2024, "DU-Shapley: a Shapley value proxy for efficient dat
 Every check prints what is expected beside what was measured, with PASS or FAIL, and a baseline that wins is said
 to win.  OUT gets results.json and the figures.  Exit code 1 when a check fails.
 
-    python scripts/reproduce/du_shapley.py             # everything, about two minutes of one core
+    python scripts/reproduce/du_shapley.py             # everything; interrupted, it goes on where B was
     python scripts/reproduce/du_shapley.py --quick     # fewer seeds, about ten seconds
     python scripts/reproduce/du_shapley.py --which C D
 """
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import sys
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -188,28 +189,50 @@ def split_by_share(n_rows: int, shares: np.ndarray, rng: np.random.Generator) ->
     return rng.permutation(np.searchsorted(ends, np.arange(n_rows), side="right"))
 
 
-def real_tasks(seed: int, quick: bool) -> dict[str, tuple[Utility, int]]:
-    """Utilities of training rows and the number of rows; `quick`: the one that is fast to fit."""
+def real_tasks(seed: int, quick: bool, memory: Path) -> dict[str, tuple[Utility, int]]:
+    """Utilities of training rows and the number of rows; `quick`: the one that is fast to fit.
+
+    `memory` is a folder for the utilities, so that a run that was interrupted goes on where it was.
+    """
     from sklearn.datasets import load_breast_cancer, make_classification, make_regression
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.preprocessing import StandardScaler
 
-    def utility(model: Any, X: Any, y: Any, n_train: int, metric: str | None, empty: float | None) -> Utility:
+    def utility(
+        name: str, model: Any, X: Any, y: Any, n_train: int, metric: str | None, empty: float | None
+    ) -> Utility:
         order = np.random.default_rng(derive_seed(seed, "split")).permutation(len(y))
         train, test = order[:n_train], order[n_train:]
         worthless = -float((y[test] ** 2).mean()) if empty is None else empty
-        return model_utility(model, X[train], y[train], X[test], y[test], metric, empty_value=worthless)
+        return model_utility(
+            model,
+            X[train],
+            y[train],
+            X[test],
+            y[test],
+            metric,
+            empty_value=worthless,
+            memo_file=memory / f"{name} {seed}.safetensors",
+        )
 
     X, y = make_regression(2000, 10, noise=20, random_state=seed)
     y = (y - y.mean()) / y.std()
-    tasks = {"make_regression": (utility(Ridge(), X, y, 1500, "neg_mean_squared_error", None), 1500)}
+    tasks = {
+        "make_regression": (
+            utility("make_regression", Ridge(), X, y, 1500, "neg_mean_squared_error", None),
+            1500,
+        )
+    }
     if quick:
         return tasks
     logistic = LogisticRegression(max_iter=20)
     X, y = load_breast_cancer(return_X_y=True)
-    tasks["breast cancer"] = (utility(logistic, StandardScaler().fit_transform(X), y, 400, None, 0.5), 400)
+    tasks["breast cancer"] = (
+        utility("breast_cancer", logistic, StandardScaler().fit_transform(X), y, 400, None, 0.5),
+        400,
+    )
     X, y = make_classification(2000, 20, n_informative=8, flip_y=0.1, random_state=seed)
-    tasks["make_classification"] = (utility(logistic, X, y, 1500, None, 0.5), 1500)
+    tasks["make_classification"] = (utility("make_classification", logistic, X, y, 1500, None, 0.5), 1500)
     return tasks
 
 
@@ -227,7 +250,7 @@ def part_b(found: Findings) -> None:
     names = ("DU-Shapley", *METHODS)
     errors: dict[str, dict[str, list[float]]] = {}
     for seed in range(1 if found.quick else 4):
-        for task, (rows, n_rows) in real_tasks(seed, found.quick).items():
+        for task, (rows, n_rows) in real_tasks(seed, found.quick, found.out / "utilities").items():
             groups = split_by_share(
                 n_rows, np.arange(1, 9), np.random.default_rng(derive_seed(seed, "owners"))
             )

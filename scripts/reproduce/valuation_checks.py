@@ -30,9 +30,13 @@ class Check:
 
 @dataclass
 class Findings:
-    """What the parts found: checks, remarks without a verdict, figures by file name, numbers as JSON values."""
+    """What the parts found: checks, remarks without a verdict, figures by file name, numbers as JSON values.
+
+    `out` is the folder of results, where a part may keep what it would take long to compute again.
+    """
 
     quick: bool
+    out: Path
     checks: list[Check] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     figures: dict[str, Figure] = field(default_factory=dict)
@@ -70,7 +74,7 @@ def run(
     )
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    findings, seconds = Findings(args.quick), {}
+    findings, seconds = Findings(args.quick, args.out), {}
     for name in args.which:
         print(f"{name} ...", flush=True)
         start = time.process_time()

@@ -274,9 +274,11 @@ def test_real_models_du_is_ten_times_better_than_monte_carlo():
 
 
 def test_bad_input():
-    for sizes in ((-1, 2), (np.nan, 2), (), [[1, 2]]):
+    for sizes in ((-1, 2), (np.nan, 2), (), [[1, 2]], "abc"):
         with pytest.raises(ValueError, match="sizes"):
             du_shapley(sizes, saturating)
+    with pytest.raises(TypeError, match="w = 'sqrt'"):
+        du_shapley((1, 2), "sqrt")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="2 sizes need 2 ratios"):
         du_shapley_linear((20, 20), (1.0,), 3)
     with pytest.raises(ValueError, match=r"gamma\[1\] = 0"):
