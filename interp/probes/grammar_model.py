@@ -78,7 +78,9 @@ def grammar_model(
         shutil.rmtree(target / "training", ignore_errors=True)
     elif marker.read_text() != key:
         raise ValueError(f"folder={str(target)!r} holds a model of other arguments: {marker.read_text()}")
-    return load_model(target)
+    model = load_model(target)
+    model.name = f"grammar model, seed {config.seed}"
+    return model
 
 
 def word_tokenizer(vocabulary: Sequence[str]) -> Any:

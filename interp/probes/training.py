@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from interp.core.callbacks import Callback
@@ -159,6 +159,7 @@ class ProbeTask:
 
     def __init__(self, bank: ProbeBank, values: Float[Tensor, "L N d"], data: TreeData, lr: float) -> None:
         self.bank, self.values, self.data, self.lr = bank, values, data, lr
+        self._buffer = values.new_empty(0)
 
     def modules(self) -> dict[str, nn.Module]:
         return {"probes": self.bank}
@@ -174,10 +175,10 @@ class ProbeTask:
         batch = self.data.batch(sentences.cpu())
         bank = ctx.modules["probes"]
         device, dtype = self.bank.weight.device, self.bank.weight.dtype
-        z = bank(self.values.index_select(1, batch.words).to(device, dtype))
+        z = bank(self._rows(batch.words).to(device, dtype))
         terms: dict[str, Tensor] = {}
         if self._uses("distance", "depth", "root"):
-            padded, mask = z[:, batch.padded.to(device)], batch.mask.to(device)
+            padded, mask = take(z, batch.padded.to(device)), batch.mask.to(device)
             if self._uses("distance"):
                 terms["distance"] = structural_distance_loss(padded, batch.distances.to(device, dtype), mask)
             if self._uses("depth"):
@@ -185,7 +186,7 @@ class ProbeTask:
             if self._uses("root"):
                 terms["root"] = root_loss(padded, batch.roots.to(device), self.bank.centre)
         if self._uses("angular"):
-            edges = z[:, batch.heads.to(device)] - z[:, batch.dependents.to(device)]
+            edges = take(z, batch.heads.to(device)) - take(z, batch.dependents.to(device))
             terms["angular"] = angular_loss(edges, batch.types.to(device))
         total = torch.stack(
             [(self.bank.term_weights(name) * term).sum() for name, term in terms.items()]
@@ -193,6 +194,11 @@ class ProbeTask:
         count = len(sentences)
         metrics: dict[str, Any] = {f"{name}_loss": term.detach().mean() for name, term in terms.items()}
         return LossOutput(total * count, count, metrics)
+
+    def _rows(self, words: Int[Tensor, " W"]) -> Float[Tensor, "L W d"]:
+        """The activations of some words, in memory that every step uses anew: fresh pages cost more than the copy."""
+        out = self._buffer.resize_(len(self.values), len(words), self.values.shape[2])
+        return torch.index_select(self.values, 1, words.to(self.values.device), out=out)
 
     def set_prototypes(self) -> None:
         """Give every probe the mean edge of each type: the mean edge of the activations, mapped."""
@@ -218,6 +224,11 @@ class ProbeTask:
 
     def _uses(self, *terms: str) -> bool:
         return any(getattr(spec, term) for spec in self.bank.specs for term in terms)
+
+
+def take(z: Float[Tensor, "P N k"], places: Int[Tensor, "*s"]) -> Float[Tensor, "P *s k"]:
+    """`z[:, places]` with a gradient that is added up row by row, which is faster than that of indexing."""
+    return z.index_select(1, places.flatten()).unflatten(1, places.shape)
 
 
 class _KeepBestOfEach(Callback):

@@ -47,7 +47,7 @@ from interp.probes.evaluate import ProbeReport, evaluate_probes, score_of
 from interp.probes.experiment import ProbeExperiment, Treebanks, load_treebanks
 from interp.probes.geometry import level_consistency, spectrum
 from interp.probes.grammar import TEMPLATES, ControlledGrammar
-from interp.probes.grammar_model import GrammarModelConfig, grammar_model
+from interp.probes.grammar_model import EOS, GrammarModelConfig, grammar_model
 from interp.probes.planted import planted_activations
 from interp.probes.plots import plot_cosines, plot_curves, plot_layers, plot_polar, plot_tree
 from interp.probes.reading import ReadOut, read_out
@@ -173,7 +173,7 @@ def run_b(results: Results, seed: int) -> None:
     name = f"B seed {seed}"
     results.report(name, report)
     results.report(f"{name} random weights", control)
-    loss = model.loss(model.tokenize([tree.text or "" for tree in test], add_bos=True)).mean()
+    loss = model.loss(model.tokenize([f"{tree.text} {EOS}" for tree in test], add_bos=True)).mean()
     results.check(name, "loss of the model", "2.3-2.5 nats a token", f"{float(loss):.2f}", 2.2 < loss < 2.6)
     middle = 2
     structural, polar = row_of(report, middle, 0.0), row_of(report, middle, 1.0)
