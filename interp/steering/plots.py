@@ -29,7 +29,10 @@ FACTOR_NAMES = {"A": "answer letter (A)", "Y": "Yes or No (Y)"}
 def plot_curves(curves: Mapping[str, PropensityResult]) -> Figure:
     """A panel per vector: every sample's curve, thin, and their mean."""
     figure, axes = new_figure(1, len(curves))
-    for ax, (name, curve) in zip(np.atleast_1d(axes), curves.items(), strict=True):
+    panels = list(np.atleast_1d(axes))
+    for ax in panels[1:]:
+        ax.sharey(panels[0])
+    for ax, (name, curve) in zip(panels, curves.items(), strict=True):
         draw_curves(ax, curve)
         ax.set_title(name)
     return figure

@@ -12,6 +12,7 @@ from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
 from interp.steering.apply import steer
 from interp.steering.pairs import ContrastivePair
+from interp.steering.plots import plot_curves
 from interp.steering.prompts import PromptVariation
 from interp.steering.propensity import DEFAULT_MULTIPLIERS, propensity_curve, propensity_curves
 from interp.steering.scoring import TokenGroups, prepare
@@ -202,6 +203,14 @@ def test_the_table_and_the_frame(tiny_llama: LanguageModel) -> None:
     frame = result.to_frame()
     assert len(frame) == 3 * len(DEFAULT_MULTIPLIERS)
     assert frame.query("sample == 2 and multiplier == 1.5")["propensity"].item() == result.values[2, -1]
+
+
+def test_panels_share_their_scale(tiny_llama: LanguageModel) -> None:
+    small = propensity_curve(tiny_llama, PAIRS, VECTORS["one"] * 0.1, progress=False)
+    large = propensity_curve(tiny_llama, PAIRS, VECTORS["one"], progress=False)
+    limits = {ax.get_ylim() for ax in plot_curves({"small": small, "large": large}).axes}
+    assert len(limits) == 1
+    assert limits.pop()[1] >= large.values.max()
 
 
 @pytest.mark.parametrize(
