@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from interp.core.files import write_json
 from interp.core.history import without_nan
 from interp.core.messages import one_of
 from interp.core.plotting import save_figure
-from interp.probes.bank import ProbeSpec
+from interp.probes.bank import ProbeBank, ProbeSpec
 from interp.probes.conllu_files import read_conllu
 from interp.probes.controls import linear_order_scores, random_weights
 from interp.probes.evaluate import ProbeReport, evaluate_probes
@@ -165,18 +166,19 @@ def run_experiment(
     """
     banks = load_treebanks(experiment)
     training = None if out is None else Path(out) / "training"
-    report, fitted, words = _probe(model, experiment, banks, training, store, device, progress)
+    probed = _probe(model, experiment, banks, training, store, device, progress)
     control = None
     if experiment.control:
         fresh = random_weights(model, seed=experiment.seed)
         again = None if training is None else training.with_name("training-control")
-        control = _probe(fresh, experiment, banks, again, None, device, progress)[0]
+        control = _probe(fresh, experiment, banks, again, None, device, progress).report
         control = replace(control, treebank=f"{control.treebank}, random weights")
-    best = max(range(len(report.rows)), key=lambda i: report.rows[i].las)
-    reading = read_out(fitted, words, banks.test, exclude_punct=experiment.exclude_punct)[best]
+    reading = read_out(probed.bank, probed.words, probed.trees, exclude_punct=experiment.exclude_punct)[
+        probed.best
+    ]
     result = ExperimentResult(
-        report,
-        linear_order_scores(banks.train, banks.test),
+        probed.report,
+        linear_order_scores(banks.train, probed.trees),
         control,
         reading.by_relation(),
         reading.by_depth(),
@@ -184,11 +186,11 @@ def run_experiment(
     if out is not None:
         folder = Path(out)
         about = {"model": model.name, "treebank": banks.name, **asdict(experiment)}
-        save_probes(fitted, folder, **about)
+        save_probes(probed.bank, folder, **about)
         write_json(folder / "results.json", {"experiment": about, **result.to_dict()})
         curves = {
             f"{metric.upper()}, {_kind(weight, experiment.target)}": [
-                (row.layer, getattr(row, metric)) for row in report.rows if row.angular == weight
+                (row.layer, getattr(row, metric)) for row in probed.report.rows if row.angular == weight
             ]
             for metric in ("uuas", "las")
             for weight in experiment.angular_weights
@@ -196,14 +198,27 @@ def run_experiment(
         save_figure(plot_layers(curves), folder / "layers.png")
         save_figure(plot_polar(reading), folder / "polar.png")
         for number, (tree, edges) in enumerate(
-            zip(banks.test[:DRAWN_TREES], reading.sentences(), strict=False)
+            zip(probed.trees[:DRAWN_TREES], reading.sentences(), strict=False)
         ):
             save_figure(plot_tree(tree, edges, title=banks.name), folder / f"tree_{number}.png")
+        for checkpoints in ("training", "training-control"):
+            shutil.rmtree(folder / checkpoints, ignore_errors=True)
     return result
 
 
 def _kind(weight: float, target: str) -> str:
     return f"polar ({weight:g})" if weight else f"structural ({target})"
+
+
+@dataclass(frozen=True)
+class _Probed:
+    """A bank, its report, the test sentences that could be aligned, and the best probe by the validation ones."""
+
+    report: ProbeReport
+    bank: ProbeBank
+    words: WordActivations
+    trees: Sequence[DependencyTree]
+    best: int
 
 
 def _probe(
@@ -214,7 +229,7 @@ def _probe(
     store: str | Path | None,
     device: str,
     progress: bool,
-) -> tuple[ProbeReport, Any, WordActivations]:
+) -> _Probed:
     def read(trees: Sequence[DependencyTree], part: str) -> tuple[WordActivations, list[DependencyTree]]:
         words = word_activations(
             model,
@@ -257,4 +272,6 @@ def _probe(
     report = evaluate_probes(
         fitted.bank, test, test_trees, treebank=banks.name, exclude_punct=experiment.exclude_punct
     )
-    return report, fitted.bank, test
+    assert fitted.validation_scores is not None
+    best = int(fitted.validation_scores.max(0).argmax())
+    return _Probed(report, fitted.bank, test, test_trees, best)

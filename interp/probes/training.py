@@ -216,8 +216,8 @@ class ProbeTask:
             sums = torch.zeros(len(self.bank.relations), self.values.shape[1], dtype=torch.float64)
             sums.index_put_((types, heads), torch.ones(len(words), dtype=torch.float64), accumulate=True)
             sums.index_put_((types, words), -torch.ones(len(words), dtype=torch.float64), accumulate=True)
-            weights = (sums / counts[:, None]).to(self.values)
-            means = torch.stack([weights @ layer for layer in self.values])
+            weights = (sums / counts[:, None]).to(self.values.device, torch.float32)
+            means = torch.stack([weights @ layer.float() for layer in self.values])
             device, dtype = self.bank.weight.device, self.bank.weight.dtype
             self._mean_edges = means.to(device, dtype)[self.bank.slots]
         return self._mean_edges
