@@ -22,6 +22,7 @@ STANDARDIZE = (None, "zscore", "l2")
 KernelFunction = Callable[[np.ndarray, np.ndarray], Any]
 Rows = slice | np.ndarray
 Tile = Callable[[Rows, Rows], Tensor]
+TILE = 4096  # rows and columns computed at a time
 LONG_POOL = 20_000  # rows from which the potential deserves a progress bar
 
 
@@ -95,7 +96,7 @@ class PoolKernel:
         n: int,
         tile: Tile,
         *,
-        block_size: int = 4096,
+        block_size: int = TILE,
         device: torch.device | None = None,
     ) -> None:
         if block_size < 1:
@@ -110,7 +111,7 @@ class PoolKernel:
         *,
         sigma: Any = None,
         kernel: Literal["gaussian", "laplacian"] | KernelFunction = "gaussian",
-        block_size: int = 4096,
+        block_size: int = TILE,
         device: str | torch.device = "auto",
     ) -> PoolKernel:
         """The kernel of a pool X (n, d): exp(-|x-y|^2 / sigma^2), exp(-|x-y| / sigma), or any `kernel(X, Y)`.
@@ -133,7 +134,7 @@ class PoolKernel:
                 block_size=block_size,
                 device=place,
             )
-        squares = torch.cat([-part.square().sum(1) for part in Z.split(block_size)])
+        squares = torch.cat([-part.square().sum(1) for part in Z.split(TILE)])
 
         def gaussian(rows: Rows, columns: Rows) -> Tensor:
             out = torch.addmm(squares[columns], Z[rows], Z[columns].T, alpha=2)
@@ -142,7 +143,7 @@ class PoolKernel:
         return cls(len(X), gaussian, block_size=block_size, device=place)
 
     @classmethod
-    def from_matrix(cls, K: Any, *, block_size: int = 4096, device: str | torch.device = "cpu") -> PoolKernel:
+    def from_matrix(cls, K: Any, *, block_size: int = TILE, device: str | torch.device = "cpu") -> PoolKernel:
         """A kernel matrix that exists already. Raises ValueError unless K is square and symmetric, diagonal >= 0."""
         K = as_matrix(K, "K")
         if K.shape[0] != K.shape[1]:
