@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from interp.core.files import write_json
 from interp.core.plotting import save_figure
 
@@ -53,6 +55,10 @@ class Findings:
             for c in self.checks
         ]
         return "\n".join([*lines, *(f"      {remark}" for remark in self.remarks)])
+
+
+def mse(estimate: Any, exact: Any) -> float:
+    return float(((np.asarray(estimate) - np.asarray(exact)) ** 2).mean())
 
 
 def run(
