@@ -51,7 +51,7 @@ def plot_bias(tables: Mapping[str, MicrostructureBias]) -> Figure:
     figure, ax = new_figure(1, 1, (6.4, 0.8 + 0.75 * len(names)))
     for k, (label, table) in enumerate(tables.items()):
         rows = table.to_frame().reindex(names)
-        y = np.arange(len(names)) + (k - (len(tables) - 1) / 2) * 0.18
+        y = np.arange(len(names)) + (k - (len(tables) - 1) / 2) * min(0.18, 0.7 / len(tables))
         ax.errorbar(rows["coef"], y, xerr=1.96 * rows["se"], fmt="o", capsize=3, label=label)
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
@@ -74,7 +74,8 @@ def plot_motifs(tables: Mapping[str, pd.DataFrame]) -> Figure:
     ax.axhline(0, color="black", linewidth=0.8)
     ax.set_xticks(range(len(names)), [name.replace("_", " ") for name in names], rotation=30)
     ax.set_ylabel("z against shuffled errors")
-    figure.legend(loc="outside right upper")
+    if len(tables) > 1:
+        figure.legend(loc="outside right upper")
     return figure
 
 
