@@ -174,9 +174,10 @@ def draw_matrix(
     ax.set_yticks(range(len(rows)), list(rows), fontsize=8)
     ax.grid(False)
     if numbers:
+        decimals = 2 if limit >= 0.1 else 3
         for (i, j), value in np.ndenumerate(values):
             colour = "white" if abs(value) > 0.6 * limit else "black"
-            ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=8, color=colour)
+            ax.text(j, i, f"{value:.{decimals}f}", ha="center", va="center", fontsize=8, color=colour)
 
 
 def plot_transfer(transfer: Transfer) -> Figure:
@@ -193,9 +194,10 @@ def plot_transfer(transfer: Transfer) -> Figure:
         ]
         right.scatter(*zip(*known, strict=True), label=f"under {test}", s=24)
     right.axhline(1, color=GREY, linewidth=0.8)
-    title = f"Spearman {transfer.correlations()['relative_vs_shift']:+.2f}"
     if np.isnan(relative).all():
         title = "undefined: no prompt's own vector steers it"
+    else:
+        title = f"Spearman {transfer.correlations()['relative_vs_shift']:+.2f}"
     right.set(
         xlabel="shift of the unsteered propensity (logits)", ylabel="relative steerability", title=title
     )

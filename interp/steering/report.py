@@ -169,7 +169,7 @@ class ReliabilityReport:
         parts = [f"steering vector {self.name} at layer {self.layer}", str(self.steerability)]
         if self.decomposition is not None:
             by_cell = cells(self.steerability.slopes, self.factors).round(3)
-            parts += [str(self.decomposition), str(by_cell)]
+            parts += [str(self.decomposition), by_cell.to_string()]
         parts += [str(part) for part in (self.baselines, self.transfer, self.effects) if part is not None]
         if self.baselines is not None and self.baselines.prompts:
             at = prompt_equivalent(self.baselines)

@@ -271,7 +271,7 @@ class Generalisation:
 
     def __str__(self) -> str:
         found = ", ".join(f"{cell}: {rho:+.2f}" for cell, rho in self.correlations().items())
-        return f"{self.to_frame().round(3)}\nSpearman with ID: {found}"
+        return f"{self.to_frame().round(3).to_string()}\nSpearman with ID: {found}"
 
 
 def generalisation(

@@ -154,7 +154,7 @@ def open_ended(model: LanguageModel, *, n_train: int = 16, n_prompts: int = 10, 
     return found
 
 
-def paper_figures(model: LanguageModel, *, n_things: int = 3, seed: int = 0) -> Findings:
+def paper_figures(model: LanguageModel, *, n_things: int = 4, seed: int = 0) -> Findings:
     """Part F: the paper's kinds of figures, on generated data sets: 25 cells, layer sweep, ID against OOD."""
     found = Findings()
     groups = {
