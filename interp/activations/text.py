@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -15,6 +14,7 @@ from typing import Any
 from interp.activations.documents import Documents
 from interp.activations.packing import ContextBatch, TokenContexts, pack
 from interp.activations.python_docs import python_docs
+from interp.core.files import read_json_lines
 from interp.core.messages import nearest
 
 __all__ = ["ContextBatch", "Documents", "TokenContexts", "load_text", "pack"]
@@ -112,21 +112,11 @@ def _file(path: Path, text_column: str) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 text: {error}") from error
     elif path.suffix == ".jsonl":
-        yield from _rows(_json_lines(path), text_column, str(path))
+        yield from _rows(read_json_lines(path), text_column, str(path))
     elif path.suffix == ".parquet":
         yield from _rows(_parquet(path, text_column), text_column, str(path))
     else:
         raise ValueError(f"{path}: can't read {path.suffix!r} files as text, only {', '.join(_SUFFIXES)}")
-
-
-def _json_lines(path: Path) -> Iterator[Any]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise ValueError(f"{path}, line {number}, is not JSON: {error}") from error
 
 
 def _parquet(path: Path, text_column: str) -> Iterator[Any]:

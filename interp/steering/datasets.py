@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from interp.core.files import atomic_write, read_json
+from interp.core.files import atomic_write, read_json, read_json_lines
 from interp.core.messages import nearest, one_of
 from interp.steering.generators import GENERATORS, ab_pair
 from interp.steering.pairs import ContrastivePair, PairDataset
@@ -103,7 +103,7 @@ def _records(source: Any, dataset_split: str) -> tuple[str, Iterable[Mapping[str
     if path.is_file():
         if path.suffix not in (".json", ".jsonl"):
             raise ValueError(f"{path}: can't read {path.suffix!r} files as pairs, only .jsonl and .json")
-        return path.stem, _checked(path, _lines(path) if path.suffix == ".jsonl" else _list(path))
+        return path.stem, _checked(path, read_json_lines(path) if path.suffix == ".jsonl" else _list(path))
     name = str(source)
     looks_local = name.startswith((".", "/", "~")) or (
         "::" not in name and path.suffix in (".json", ".jsonl")
@@ -111,16 +111,6 @@ def _records(source: Any, dataset_split: str) -> tuple[str, Iterable[Mapping[str
     if isinstance(source, os.PathLike) or looks_local:
         raise ValueError(f"pairs {name!r}: there is no such file; {nearest(name, GENERATORS)}")
     return name, _hub(name, dataset_split)
-
-
-def _lines(path: Path) -> Iterator[Any]:
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise ValueError(f"{path}, line {number}, is not JSON: {error}") from error
 
 
 def _list(path: Path) -> list[Any]:
