@@ -2,20 +2,20 @@
 
 Tan et al. 2024, "Analysing the Generalisation and Reliability of Steering Vectors", arXiv 2407.12404.
 
-  A  Steering that works (2 min). A language model of 190,000 parameters is trained on sentences whose adjectives agree
+  A  Steering that works (trains for a minute). A language model of 190,000 parameters is trained on sentences whose adjectives agree
      in polarity. The mean difference, read where an adjective comes next, must steer all samples; read and added at the
      adjective itself it must not.
-  B  Steering that does not (8 min). SmolLM2-135M-Instruct on lettered items "I like tea" / "I dislike tea". The letter
+  B  Steering that does not. SmolLM2-135M-Instruct on lettered items "I like tea" / "I dislike tea". The letter
      must explain the variance of steerability, and the report must say "do not trust".
   C  The variance decomposition on a planted design (seconds).
   D  Invariants of the toolkit on a random model (seconds).
-  E  An open-ended concept, sentiment, in SmolLM2 (3 min): next words and whole continuations, with intervals.
-  F  The paper's kinds of figures on generated data sets (10 min): five prompts by five, in against out of distribution,
+  E  An open-ended concept, sentiment, in SmolLM2: next words and whole continuations, with intervals.
+  F  The paper's kinds of figures on generated data sets: five prompts by five, in against out of distribution,
      layer sweeps.
-  G  Cost (1 min). Curves on the prompt's cache equal whole passes, at a fifth of the tokens or less.
+  G  Cost. Curves on the prompt's cache equal whole passes, at a fifth of the tokens or less.
 
 Each check prints what was expected beside what was measured, with PASS or FAIL; everything goes to OUT as results.json
-and PNGs. Exit code 1 when a check fails. Times are of one CPU core.
+and PNGs. Exit code 1 when a check fails. A, B, E and F take minutes each on a CPU.
 
     python scripts/reproduce/steering.py                      # all of it
     python scripts/reproduce/steering.py --quick              # C and D, in seconds
