@@ -2,9 +2,9 @@
 
 Tan et al. 2024, "Analysing the Generalisation and Reliability of Steering Vectors", arXiv 2407.12404.
 
-  A  Steering that works (trains for a minute). A language model of 190,000 parameters is trained on sentences whose adjectives agree
-     in polarity. The mean difference, read where an adjective comes next, must steer all samples; read and added at the
-     adjective itself it must not.
+  A  Steering that works (trains for a minute). A language model of 190,000 parameters learns sentences whose
+     adjectives agree in polarity. The mean difference, read where an adjective comes next, must steer all samples; read
+     and added at the adjective itself it must not.
   B  Steering that does not. SmolLM2-135M-Instruct on lettered items "I like tea" / "I dislike tea". The letter
      must explain the variance of steerability, and the report must say "do not trust".
   C  The variance decomposition on a planted design (seconds).
