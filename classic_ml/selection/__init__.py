@@ -11,6 +11,8 @@ from classic_ml.selection.baselines import (
 )
 from classic_ml.selection.chrono_epilogi import ChronoEpilogi
 from classic_ml.selection.comparison import SELECTORS, SelectorComparison, compare_selectors
+from classic_ml.selection.forecast import ForecastScores, forecast_scores
+from classic_ml.selection.granger import granger_p_value, select_granger
 from classic_ml.selection.herding import Herd, alpha_mmd2, kernel_herding, mmd2
 from classic_ml.selection.kernels import PoolKernel, gaussian_kernel, median_bandwidth
 from classic_ml.selection.lagged import lagged_matrix
@@ -22,6 +24,7 @@ from classic_ml.selection.solutions import SolutionSet
 __all__ = [
     "SELECTORS",
     "ChronoEpilogi",
+    "ForecastScores",
     "Herd",
     "PoolKernel",
     "RDSSSelector",
@@ -30,7 +33,9 @@ __all__ = [
     "alpha_mmd2",
     "class_f1_scores",
     "compare_selectors",
+    "forecast_scores",
     "gaussian_kernel",
+    "granger_p_value",
     "kernel_herding",
     "lagged_matrix",
     "make_noisy_var",
@@ -38,6 +43,7 @@ __all__ = [
     "mmd2",
     "nested_test",
     "select_activeft",
+    "select_granger",
     "select_herding",
     "select_kcenter",
     "select_kmeans",

@@ -67,6 +67,7 @@ SELECTORS: dict[str, Selector] = {
     "usl": _on_rows(select_usl),
     "activeft": _on_rows(select_activeft),
 }
+DETERMINISTIC = ("rdss", "alpha=0", "alpha=1", "herding")
 LEARNERS = ("label_spreading", "self_training", "logistic")
 
 
@@ -182,6 +183,3 @@ def compare_selectors(
                         }
                     )
     return result
-
-
-DETERMINISTIC = ("rdss", "alpha=0", "alpha=1", "herding")

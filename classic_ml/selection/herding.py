@@ -111,11 +111,13 @@ def default_alpha(n_samples: int) -> float:
 
 
 def check_alpha(alpha: float) -> None:
-    if not (math.isfinite(alpha) and 0 <= alpha <= 1):
+    if isinstance(alpha, str) or not (math.isfinite(alpha) and 0 <= alpha <= 1):
         raise ValueError(f"alpha = {alpha!r} must lie in [0, 1]; the paper's choice is 1 - 1/sqrt(n_samples)")
 
 
 def check_budget(n_samples: int, n: int, *, allow_all: bool = False) -> None:
+    if isinstance(n_samples, bool) or not isinstance(n_samples, int | np.integer):
+        raise ValueError(f"n_samples = {n_samples!r} must be a whole number")
     largest = n if allow_all else n - 1
     if not 1 <= n_samples <= largest:
         raise ValueError(f"n_samples = {n_samples} must lie in 1..{largest} for a pool of {n} rows")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from classic_ml.selection.potential_file import PotentialFile
 from interp.core.device import resolve_device
 from interp.core.messages import one_of, warn_once
 from interp.core.progress import progress
@@ -134,7 +136,7 @@ class PoolKernel:
                 block_size=block_size,
                 device=place,
             )
-        squares = torch.cat([-part.square().sum(1) for part in Z.split(TILE)])
+        squares = torch.linalg.vector_norm(Z, dim=1).square_().neg_()  # no copy of Z, as Z.square() would be
 
         def gaussian(rows: Rows, columns: Rows) -> Tensor:
             out = torch.addmm(squares[columns], Z[rows], Z[columns].T, alpha=2)
@@ -169,17 +171,32 @@ class PoolKernel:
         """Values among some rows, float64."""
         return self.tile(indices, indices).double()
 
-    def potential(self) -> Float[Tensor, " n"]:
-        """mu_i = (1/n) sum_j k(x_i, x_j), j = i included, float64; half the tiles, for k is symmetric."""
+    def potential(self, file: str | os.PathLike[str] | None = None) -> Float[Tensor, " n"]:
+        """mu_i = (1/n) sum_j k(x_i, x_j), j = i included, float64; half the tiles, for k is symmetric.
+
+        O(n^2 d): with a `file`, an interrupted computation goes on from there, and a finished one is read back.
+        """
         step = self.block_size
         starts = range(0, self.n, step)
         pairs = [(a, b) for a in starts for b in starts if b >= a]
-        sums = torch.zeros(self.n, dtype=torch.float64, device=self.device)
-        for a, b in progress(pairs, desc="kernel potential", unit="tile", enabled=self.n >= LONG_POOL):
-            values = self.tile(slice(a, a + step), slice(b, b + step))
-            sums[a : a + step] += values.sum(1)
-            if b > a:
-                sums[b : b + step] += values.sum(0)
+        done, sums, kept = 0, torch.zeros(self.n, dtype=torch.float64), None
+        if file is not None:
+            kept = PotentialFile(file, step, torch.stack([self.row(0), self.row(self.n // 2)]))
+            done, sums = kept.load()
+        sums = sums.to(self.device)
+        bar = progress(pairs[done:], desc="kernel potential", unit="tile", enabled=self.n >= LONG_POOL)
+        try:
+            for a, b in bar:
+                values = self.tile(slice(a, a + step), slice(b, b + step))
+                by_row, by_column = values.sum(1), values.sum(0)
+                sums[a : a + step] += by_row
+                if b > a:
+                    sums[b : b + step] += by_column
+                done += 1
+                if kept is not None:
+                    kept.save(done, sums, at_once=done == len(pairs))
+        finally:
+            bar.close()
         return sums / self.n
 
 

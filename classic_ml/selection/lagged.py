@@ -44,7 +44,8 @@ class LaggedGram:
 
     Everything a linear model on any subset of series needs (rank, coefficients, residual sum of squares, correlation
     of its residuals with any window) follows from these; the n rows are touched once per series that is selected,
-    never per candidate. Column (j, l) is X_j(t - l) less its trend, divided by its norm; a constant one is 0.
+    never per candidate. Kept are D blocks of L x L, and as many again per selected series. Column (j, l) is X_j(t - l)
+    less its trend, divided by its norm; a constant one is 0.
 
     Args:
         X: (N, D) float64 series.

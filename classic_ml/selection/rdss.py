@@ -5,6 +5,7 @@ Shao et al. 2024, "Enhancing Semi-Supervised Learning via Representative and Div
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any, Literal
 
@@ -49,6 +50,8 @@ class RDSSSelector(BaseEstimator):
         block_size: kernel tiles are block_size x block_size numbers, the only memory besides one copy of X.
         median_subsample: rows that judge the median of longer pools.
         device: where kernels are computed, as torch spells it, or "auto".
+        potential_file: where the potential, O(n^2 d) and all but the whole cost, is kept while and after it is
+            computed: an interrupted fit goes on from there, another budget or alpha costs only its picks.
         random_state: seeds the median's sample; nothing else is random.
 
     Attributes:
@@ -73,6 +76,7 @@ class RDSSSelector(BaseEstimator):
         block_size: int = 4096,
         median_subsample: int = 5000,
         device: str = "auto",
+        potential_file: str | os.PathLike[str] | None = None,
         random_state: int | None = None,
     ) -> None:
         self.n_samples = n_samples
@@ -84,6 +88,7 @@ class RDSSSelector(BaseEstimator):
         self.block_size = block_size
         self.median_subsample = median_subsample
         self.device = device
+        self.potential_file = potential_file
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> RDSSSelector:
@@ -97,7 +102,13 @@ class RDSSSelector(BaseEstimator):
         check_budget(self.n_samples, len(X), allow_all=self.replacement)
         self.alpha_ = default_alpha(self.n_samples) if self.alpha == "auto" else float(self.alpha)
         kernel = self._kernel(X)
-        herd = kernel_herding(kernel, self.n_samples, alpha=self.alpha_, replacement=self.replacement)
+        herd = kernel_herding(
+            kernel,
+            self.n_samples,
+            alpha=self.alpha_,
+            replacement=self.replacement,
+            potential=kernel.potential(self.potential_file),
+        )
         self.indices_: Int[np.ndarray, " m"] = herd.indices
         self.mu_: Float[np.ndarray, " n"] = herd.potential
         self.path_: Float[np.ndarray, " m"] = herd.path

@@ -93,6 +93,8 @@ def test_long_pools_judge_the_median_by_a_seeded_sample(X: np.ndarray) -> None:
     [
         ({"n_samples": 200}, "n_samples = 200 must lie in 1..199"),
         ({"n_samples": 0}, "n_samples = 0"),
+        ({"n_samples": 5.0}, "n_samples = 5.0 must be a whole number"),
+        ({"alpha": "Auto"}, "alpha = 'Auto'"),
         ({"alpha": -0.1}, "alpha = -0.1"),
         ({"sigma": 0.0}, "sigma = 0.0"),
         ({"sigma": "mean"}, "sigma = 'mean'"),

@@ -1,0 +1,39 @@
+"""Bivariate Granger causality: the one-pair-at-a-time baseline for selecting series."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from classic_ml.selection.lagged import LaggedGram, check_lags
+from classic_ml.selection.least_squares import Model, nested_test
+
+
+def granger_p_value(x: Any, y: Any, n_lags: int, *, test: str = "lr") -> float:
+    """Does the past of `x` help to forecast `y` beyond y's own past? Both (N,); the p-value of the nested test."""
+    check_lags(n_lags)
+    pair = np.column_stack([y, x]).astype(np.float64)
+    if not np.isfinite(pair).all():
+        raise ValueError("x and y must be finite numbers")
+    gram = LaggedGram(pair, 0, n_lags)
+    alone = Model.of(gram, [0])
+    both = alone.append([1])
+    return nested_test(alone.ssr, alone.rank, both.ssr, both.rank, gram.n, kind=test).p_value
+
+
+def select_granger(
+    X: Any, n_lags: int, *, target: int = 0, threshold: float = 1e-3, one_way: bool = True, test: str = "lr"
+) -> list[int]:
+    """Columns of X (N, D) that Granger-cause the target; with `one_way` only those that it does not cause in turn.
+
+    No series is judged given another, so copies and series that merely share a cause are kept too.
+    """
+    X = np.asarray(X, dtype=np.float64)
+    chosen = []
+    for j in range(X.shape[1]):
+        if j == target or granger_p_value(X[:, j], X[:, target], n_lags, test=test) >= threshold:
+            continue
+        if not one_way or granger_p_value(X[:, target], X[:, j], n_lags, test=test) >= threshold:
+            chosen.append(j)
+    return chosen

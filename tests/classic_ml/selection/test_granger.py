@@ -1,0 +1,53 @@
+"""Bivariate causality and held-out scores on processes with known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from classic_ml.selection import forecast_scores, granger_p_value, select_granger
+
+
+@pytest.fixture(scope="module")
+def chain() -> np.ndarray:
+    """Columns: y, its cause x, an effect of y, noise, a copy of x."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 5))
+    X[1:, 0] = 0.8 * X[:-1, 1] + X[1:, 0]
+    X[1:, 2] = 0.8 * X[:-1, 0] + 0.5 * X[1:, 2]
+    X[:, 4] = 2 * X[:, 1] + 0.1 * rng.standard_normal(2000)
+    return X
+
+
+def test_causes_not_effects_but_copies_too(chain: np.ndarray) -> None:
+    assert granger_p_value(chain[:, 1], chain[:, 0], 1) < 1e-100
+    assert granger_p_value(chain[:, 3], chain[:, 0], 1) > 1e-3
+    assert select_granger(chain, 1) == [1, 4]
+    assert select_granger(chain, 1, target=2) == [0]
+    assert granger_p_value(chain[:, 0], chain[:, 0], 2) == 1.0
+    with pytest.raises(ValueError, match="finite"):
+        granger_p_value(np.full(9, np.nan), chain[:9, 0], 1)
+
+
+def test_two_way_causes_are_kept_on_request() -> None:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((1000, 2))
+    for t in range(1, 1000):
+        X[t] += 0.5 * X[t - 1, ::-1]
+    assert select_granger(X, 1) == []
+    assert select_granger(X, 1, one_way=False) == [1]
+
+
+def test_scores_of_a_known_process(chain: np.ndarray) -> None:
+    """Var y = 0.64 + 1, of which the cause explains 0.64."""
+    scores = forecast_scores(chain, [0, 1], target=0, n_lags=1, n_train=1500)
+    assert scores.r2 == pytest.approx(0.64 / 1.64, abs=0.06)
+    assert scores.rmse == pytest.approx(1.0, abs=0.06)
+    assert scores.mape > 0
+    y, x = chain[1:, 0], chain[:-1, 1]
+    fit = np.polyfit(x[:1499], y[:1499], 1)
+    by_hand = np.sqrt(np.square(y[1499:] - np.polyval(fit, x[1499:])).mean())
+    assert forecast_scores(chain, [1], target=0, n_lags=1, n_train=1500).rmse == pytest.approx(by_hand)
+    for n_train in (3, 2000):
+        with pytest.raises(ValueError, match=f"n_train = {n_train}"):
+            forecast_scores(chain, [0, 1], target=0, n_lags=1, n_train=n_train)
