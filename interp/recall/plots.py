@@ -22,8 +22,12 @@ WIDTH = 0.8
 def plot_scores(frame: pd.DataFrame, by: str = "dataset", series: str = "recaller") -> Figure:
     """Accuracy, F1 and AUROC by group with 95 % intervals; dashes mark the all-zero recall (AUROC: chance)."""
     groups, kinds = sorted(frame[by].astype(str).unique()), list(dict.fromkeys(frame[series].astype(str)))
-    figure, axes = new_figure(1, 3, (11.5, 3.6))
+    figure, axes = new_figure(1, 3, (11.5, 3.9))
     step = WIDTH / len(kinds)
+
+    def named(kind: str) -> str:
+        return kind if series == "recaller" else f"{series} {kind}"
+
     for ax, metric in zip(axes, ("accuracy", "f1", "auroc"), strict=True):
         for k, kind in enumerate(kinds):
             rows = frame[frame[series].astype(str) == kind]
@@ -31,7 +35,13 @@ def plot_scores(frame: pd.DataFrame, by: str = "dataset", series: str = "recalle
             at = np.arange(len(groups)) - WIDTH / 2 + (k + 0.5) * step
             heights, errors = np.array(values).T
             ax.bar(
-                at, heights, 0.9 * step, yerr=errors, label=kind, color=COLOURS[k % len(COLOURS)], capsize=2
+                at,
+                heights,
+                0.9 * step,
+                yerr=errors,
+                label=named(kind),
+                color=COLOURS[k % len(COLOURS)],
+                capsize=2,
             )
         for x, g in enumerate(groups):
             dense = frame[frame[by].astype(str) == g]["density"].mean()
@@ -39,7 +49,11 @@ def plot_scores(frame: pd.DataFrame, by: str = "dataset", series: str = "recalle
             label = "all-zero recall (AUROC: chance)" if x == 0 else None
             ax.hlines(reference, x - WIDTH / 2, x + WIDTH / 2, colors="black", linestyles="--", label=label)
         ax.set(title={"accuracy": "Accuracy", "f1": "F1", "auroc": "AUROC"}[metric], ylim=(0, 1.02))
-        ax.set_xticks(range(len(groups)), groups, rotation=20 if len(groups) > 3 else 0)
+        ax.set_xticks(range(len(groups)), [g.replace("_", " ") for g in groups])
+        if len(groups) > 3:
+            ax.tick_params("x", rotation=30)
+            for label in ax.get_xticklabels():
+                label.set(ha="right", rotation_mode="anchor")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 from interp.recall.ergm import ERGM
 from interp.recall.ergm_exact import moments, support
-from interp.recall.ergm_statistics import Network, Specification, State, graph_statistics
+from interp.recall.ergm_statistics import Network, Specification, State, batch_statistics, graph_statistics
 
 TAIL = nx.Graph([(0, 1), (0, 2), (1, 2), (2, 3), (3, 4)])
 SMALL = [g for g in nx.graph_atlas_g() if 3 <= len(g) <= 5]  # every graph of 3 to 5 nodes
@@ -19,13 +19,11 @@ SMALL = [g for g in nx.graph_atlas_g() if 3 <= len(g) <= 5]  # every graph of 3 
 
 def every_graph(n: int, statistics: tuple[str, ...]) -> np.ndarray:
     """Statistics of all 2^(n(n-1)/2) graphs, one after another."""
-    pairs = list(combinations(range(n), 2))
-    rows = []
-    for states in product((0, 1), repeat=len(pairs)):
-        graph = nx.empty_graph(n)
-        graph.add_edges_from(pair for pair, there in zip(pairs, states, strict=True) if there)
-        rows.append(graph_statistics(graph, statistics))
-    return np.array(rows)
+    rows, cols = np.triu_indices(n, k=1)
+    states = np.array(list(product((0, 1), repeat=len(rows))))
+    matrices = np.zeros((len(states), n, n), int)
+    matrices[:, rows, cols] = matrices[:, cols, rows] = states
+    return batch_statistics(matrices, Specification(statistics))
 
 
 def test_enumeration_finds_every_graph() -> None:
@@ -162,9 +160,9 @@ def test_simulated_graphs_have_the_expected_statistics() -> None:
     weights = np.exp(every_graph(5, statistics) @ theta)
     expected = weights @ every_graph(5, statistics) / weights.sum()
     np.testing.assert_allclose(expected, [3.0196, 0.4085], atol=1e-4)
-    drawn = ERGM(statistics, random_state=1).simulate(5, 4000, theta)
+    drawn = ERGM(statistics, random_state=1).simulate(5, 2500, theta)
     z = np.array([graph_statistics(g, statistics) for g in drawn])
-    np.testing.assert_allclose(z.mean(0), expected, atol=0.08)
+    np.testing.assert_allclose(z.mean(0), expected, atol=0.1)
     again = ERGM(statistics, random_state=1).simulate(5, 3, theta)
     assert [set(g.edges) for g in again] == [set(g.edges) for g in drawn[:3]]
 
