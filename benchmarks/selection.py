@@ -232,6 +232,13 @@ def report(cells: list[Cell], memory: list[dict[str, float]], machine: str, comm
             seconds = {cell.size: cell.cpu_seconds for cell in part if cell.what == what}
             shown = [f"{seconds[s]:.3g}" if s in seconds else "" for s in sizes]
             lines.append(f"| {what} | {' | '.join(shown)} | {_exponent(seconds)} |")
+    largest = max((c for c in cells if c.what == "potential"), key=lambda c: c.size)
+    hours = largest.cpu_seconds * (1e6 / largest.size) ** 2 / 3600
+    lines += [
+        "",
+        f"Extrapolated, not run: at n^2 from {largest.size:,} rows, the potential of 1,000,000 rows would take "
+        f"{hours:.1f} CPU hours.",
+    ]
     lines += [
         "",
         "## Memory of RDSS",

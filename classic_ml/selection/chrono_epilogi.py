@@ -183,10 +183,12 @@ class ChronoEpilogi(SelectorMixin, BaseEstimator):
         one_of("trend", self.trend, TRENDS)
         one_of("backward_strategy", self.backward_strategy, ("max", "first"))
         for name in ("forward_threshold", "backward_threshold", "equivalence_threshold"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)!r} must lie strictly between 0 and 1")
-        if self.max_features is not None and self.max_features < 1:
-            raise ValueError(f"max_features = {self.max_features} must be at least 1: it counts the target")
+            value = getattr(self, name)
+            if isinstance(value, str) or not 0 < value < 1:
+                raise ValueError(f"{name} = {value!r} must lie strictly between 0 and 1")
+        most = self.max_features
+        if most is not None and (not isinstance(most, int | np.integer) or most < 1):
+            raise ValueError(f"max_features = {most!r} must be a whole number from 1: it counts the target")
         if not self.min_obs_per_param >= 1:
             raise ValueError(f"min_obs_per_param = {self.min_obs_per_param} must be at least 1")
 

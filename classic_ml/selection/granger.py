@@ -30,6 +30,8 @@ def select_granger(
     No series is judged given another, so copies and series that merely share a cause are kept too.
     """
     X = np.asarray(X, dtype=np.float64)
+    if X.ndim != 2 or not 0 <= target < X.shape[1]:
+        raise ValueError(f"target = {target} must be a column of X (time, series), which has shape {X.shape}")
     chosen = []
     for j in range(X.shape[1]):
         if j == target or granger_p_value(X[:, j], X[:, target], n_lags, test=test) >= threshold:

@@ -92,8 +92,9 @@ def alpha_mmd2(kernel: PoolKernel | Any, indices: Any, *, alpha: float, potentia
     `indices` and alpha times the mean of the pool. Diagonals included (Shao et al. 2024, Section 3)."""
     kernel = _as_kernel(kernel)
     check_alpha(alpha)
-    chosen = np.asarray(indices, dtype=np.int64)
-    if chosen.ndim != 1 or len(chosen) == 0 or chosen.min() < 0 or chosen.max() >= kernel.n:
+    chosen = np.asarray(indices)
+    whole = chosen.ndim == 1 and chosen.dtype.kind in "iu"
+    if not whole or len(chosen) == 0 or chosen.min() < 0 or chosen.max() >= kernel.n:
         raise ValueError(f"indices must be a non-empty list of rows between 0 and {kernel.n - 1}")
     mu = _potential(kernel, potential).cpu()
     similarity = float(kernel.block(chosen).mean())

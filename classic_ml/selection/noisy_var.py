@@ -32,6 +32,9 @@ def make_noisy_var(
 
     Source: Vareille et al. 2024, synthetic experiments. Raises ValueError where the parts do not fit in `n_series`.
     """
+    for name, value in (("n_steps", n_steps), ("n_lags", n_lags), ("n_parents", n_parents)):
+        if value < 1:
+            raise ValueError(f"{name} = {value} must be at least 1")
     rng = np.random.default_rng(random_state)
     base, lag_of = _simulate_var(rng, n_steps + n_lags, 1 + n_parents + 20, n_parents, n_lags)
     single = n_parents // 3

@@ -241,6 +241,8 @@ def test_too_few_rows_for_another_series_stop_the_growth() -> None:
         ({"backward_threshold": 1}, "backward_threshold = 1"),
         ({"equivalence_threshold": -1}, "equivalence_threshold = -1"),
         ({"max_features": 0}, "max_features = 0"),
+        ({"max_features": 2.5}, "max_features = 2.5"),
+        ({"forward_threshold": "low"}, "forward_threshold = 'low'"),
         ({"min_obs_per_param": math.nan}, "min_obs_per_param = nan"),
         ({"n_lags": 98}, "100 steps leave 2 rows"),
     ],
@@ -318,6 +320,8 @@ def test_generator_builds_what_it_says() -> None:
     assert len(make_noisy_var(100, 10, n_parents=9, n_lags=1, random_state=0)[1]) == 10
     with pytest.raises(ValueError, match="n_series = 12 does not hold"):
         make_noisy_var(100, 12, n_parents=9, n_lags=1)
+    with pytest.raises(ValueError, match="n_lags = 0"):
+        make_noisy_var(100, 31, n_parents=4, n_lags=0)
 
 
 def test_scores() -> None:

@@ -25,6 +25,8 @@ def test_causes_not_effects_but_copies_too(chain: np.ndarray) -> None:
     assert select_granger(chain, 1) == [1, 4]
     assert select_granger(chain, 1, target=2) == [0]
     assert granger_p_value(chain[:, 0], chain[:, 0], 2) == 1.0
+    with pytest.raises(ValueError, match="target = 5"):
+        select_granger(chain, 1, target=5)
     with pytest.raises(ValueError, match="finite"):
         granger_p_value(np.full(9, np.nan), chain[:9, 0], 1)
 

@@ -192,8 +192,9 @@ def test_bad_arguments_are_named(arguments: dict, message: str) -> None:
 
 
 def test_indices_outside_the_pool_are_refused() -> None:
-    with pytest.raises(ValueError, match="between 0 and 4"):
-        mmd2(np.eye(5), [5])
+    for indices in ([5], [-1], [], [0.5], [[1]]):
+        with pytest.raises(ValueError, match="between 0 and 4"):
+            mmd2(np.eye(5), indices)
 
 
 @pytest.mark.parametrize("sigma", [0, -1.0, math.inf, None, "wide"])
