@@ -14,8 +14,8 @@ Gaussian mixtures, the learner is label spreading.
 Each check prints expected beside measured with PASS or FAIL; baselines that beat RDSS are remarks below. Everything
 goes to OUT: results.json and the figures. Exit code 1 when a check fails.
 
-    python scripts/reproduce/rdss.py            # all, about four minutes
-    python scripts/reproduce/rdss.py --quick    # three pools, fewer baselines, half a minute
+    python scripts/reproduce/rdss.py            # all, about a minute of CPU
+    python scripts/reproduce/rdss.py --quick    # three pools, fewer baselines, a quarter of that
 """
 
 from __future__ import annotations
