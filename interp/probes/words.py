@@ -102,7 +102,8 @@ class WordActivations:
 
 
 def layer_sites(model: LanguageModel, layers: Sequence[int] | None = None) -> dict[int, Site]:
-    """The site of each layer: `embed` for 0, `resid_post` of block l - 1 for l; None: all of them.
+    """The site of each layer: what the first block reads for 0 (positions included, where they are added to the
+    embedding), `resid_post` of block l - 1 for l; None: all of them.
 
     Raises ValueError for a layer that the model lacks. Negative ones count from the end.
     """
@@ -112,7 +113,8 @@ def layer_sites(model: LanguageModel, layers: Sequence[int] | None = None) -> di
         if not -count <= layer < count:
             raise ValueError(f"layer {layer}: {model.name} has the layers 0 (embedding) to {model.n_layers}")
     numbers = sorted({layer % count for layer in chosen})
-    return {l: model.check_site(Site("embed") if l == 0 else Site("resid_post", l - 1)) for l in numbers}
+    sites = {l: Site("resid_pre", 0) if l == 0 else Site("resid_post", l - 1) for l in numbers}
+    return {l: model.check_site(site) for l, site in sites.items()}
 
 
 def word_activations(

@@ -97,13 +97,6 @@ class Results:
 
 # -- A ---------------------------------------------------------------------------------------------------------
 
-A_REFERENCE = {
-    "none": "LAS .02",
-    "structural": "LAS .51-.55",
-    "polar": "LAS .94-.95",
-    "angular": "LAS .87-.88",
-}
-
 
 def run_a(results: Results, seeds: Sequence[int], *, quick: bool) -> None:
     sizes, epochs = ((200, 80), 150) if quick else ((400, 150), 100)
@@ -155,9 +148,11 @@ B_WEIGHTS = (0.0, 1.0, 3.0, 10.0)
 
 
 def run_b(results: Results, seed: int) -> None:
-    model = grammar_model(GrammarModelConfig(seed=seed))
+    recipe = GrammarModelConfig(seed=seed)
+    model = grammar_model(recipe)
     fresh = random_weights(model, seed=seed)
-    train, test = ControlledGrammar().split(600, 200, seed=1000 + seed)
+    # Sentences as deep as those that the model was trained on.
+    train, test = ControlledGrammar().split(600, 200, max_depth=recipe.max_depth, seed=1000 + seed)
     config = ProbeTraining(lr=1e-2, max_epochs=60, seed=seed)
 
     def probe(language_model: LanguageModel) -> tuple[ProbeReport, FittedProbes, WordActivations]:

@@ -58,12 +58,25 @@ def test_layer_0_is_the_embedding_and_negative_layers_count_from_the_end(model: 
     words = word_activations(model, TREES, [0, -1], progress=False)
     assert words.layers == (0, 3)
     assert list(map(str, layer_sites(model, [0, 2, -1]).values())) == [
-        "embed",
+        "resid_pre.0",
         "resid_post.1",
         "resid_post.2",
     ]
     with pytest.raises(ValueError, match="layer 9"):
         word_activations(model, TREES, [9])
+
+
+def test_layers_are_the_hidden_states_of_transformers(tiny_gpt2: LanguageModel) -> None:
+    tree = TREES[1]
+    (sentence,) = align([tree], tiny_gpt2.tokenizer)
+    assert sentence is not None
+    with torch.no_grad():
+        states = tiny_gpt2.module(torch.tensor([sentence.ids]), output_hidden_states=True).hidden_states
+    words = word_activations(tiny_gpt2, [tree], pooling="last", progress=False)
+    last = [tokens[-1] for tokens in sentence.words]
+    # Layer 0 has the learned positions in it. The last hidden state is behind the final norm, ours before it.
+    for layer in range(3):
+        assert torch.allclose(words.at(layer).values[0], states[layer][0, last], atol=1e-5)
 
 
 def test_a_store_gives_the_same_and_is_read_again(model: LanguageModel, tmp_path: Path) -> None:
