@@ -25,7 +25,7 @@ import sys
 import warnings
 
 import numpy as np
-from valuation_checks import Findings, run
+from checks import Findings, run
 
 from classic_ml.selection import (
     ChronoEpilogi,

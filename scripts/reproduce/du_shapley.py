@@ -24,8 +24,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from checks import Findings, mse, run
 from du_shapley_models import RUNS, part_b, part_e
-from valuation_checks import Findings, mse, run
 
 from classic_ml.valuation.bounds import du_shapley_bias_bound
 from classic_ml.valuation.closed_forms import effective_sample_size, linear_regression_utility

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from valuation_checks import Findings, mse
+from checks import Findings, mse
 
 from classic_ml.valuation.downstream import detection_f1
 from classic_ml.valuation.du_shapley import du_shapley_data

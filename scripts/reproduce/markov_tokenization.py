@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from checks import Check, table
 
 from interp.core.files import write_json
 from interp.core.plotting import save_figure
@@ -55,17 +56,6 @@ P = Q = 0.8
 # Pairs of adjacent symbols are equally frequent in the order-2 source, so chance decides which BPE merges first, and
 # small dictionaries depend on it. With this text it is 00 and 11, as in the reference figures.
 TEXT_SEED = 0
-
-
-@dataclass
-class Check:
-    """One statement, what was expected, what was seen and whether it holds."""
-
-    part: str
-    statement: str
-    expected: str
-    measured: str
-    passed: bool
 
 
 @dataclass
@@ -313,14 +303,6 @@ def run_e(found: Reproduction) -> None:
 # -- Output ----------------------------------------------------------------------------------------------------
 
 
-def print_checks(checks: list[Check]) -> None:
-    widths = [max(len(getattr(c, name)) for c in checks) for name in ("statement", "expected")]
-    print(f"\n{'':4}  {'':2} {'check':<{widths[0]}}  {'expected':<{widths[1]}}  measured")
-    for c in checks:
-        verdict = "PASS" if c.passed else "FAIL"
-        print(f"{verdict}  {c.part:2} {c.statement:<{widths[0]}}  {c.expected:<{widths[1]}}  {c.measured}")
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -355,7 +337,7 @@ def main(argv: list[str] | None = None) -> int:
         start = time.perf_counter()
         parts[part](found)
         seconds[part] = round(time.perf_counter() - start, 1)
-    print_checks(found.checks)
+    print(f"\n{table(found.checks)}")
     checks = [asdict(check) for check in found.checks]
     write_json(args.out / "results.json", {"checks": checks, "tables": found.tables, "seconds": seconds})
     passed = sum(check.passed for check in found.checks)

@@ -24,8 +24,8 @@ import sys
 
 import numpy as np
 import pandas as pd
+from checks import Findings, run
 from sklearn.datasets import load_digits
-from valuation_checks import Findings, run
 
 from classic_ml.selection import (
     SELECTORS,

@@ -36,8 +36,8 @@ from pathlib import Path
 import numpy as np
 import steering_toy
 import torch
+from checks import Findings
 from polarity_model import untrained
-from steering_checks import Findings
 
 from interp.core.device import make_generator
 from interp.core.files import write_json
@@ -197,7 +197,7 @@ def main(argv: list[str] | None = None) -> int:
             "numbers": found.numbers,
         }
         write_json(args.out / "results.json", results)
-    print(f"\n{everything}")
+    print(f"\n{everything.table()}")
     passed = sum(check.passed for check in everything.checks)
     print(f"\n{passed} of {len(everything.checks)} checks passed; see {args.out}")
     return 0 if passed == len(everything.checks) else 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from steering_checks import Findings
+from checks import Findings
 
 from interp.models.language_model import LanguageModel
 from interp.steering.baselines import split_by_letter

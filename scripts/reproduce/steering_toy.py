@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from checks import Findings
 from polarity_model import gate, train_polarity_model, word_ids
-from steering_checks import Findings
 
 from interp.models.language_model import LanguageModel
 from interp.steering.apply import steer

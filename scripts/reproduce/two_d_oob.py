@@ -23,7 +23,7 @@ import time
 from typing import Any
 
 import numpy as np
-from valuation_checks import Findings, run
+from checks import Findings, run
 
 from classic_ml.valuation.backdoor import plant_trigger, trigger_auc
 from classic_ml.valuation.cell_plots import plot_detection

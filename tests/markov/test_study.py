@@ -151,7 +151,8 @@ def test_reproduction_in_its_short_form(tmp_path: Path) -> None:
         assert (tmp_path / f"{figure}.png").stat().st_size > 10_000
 
 
-def test_a_failing_check_is_shown_and_fails_the_script() -> None:
+def test_a_failing_check_is_shown_and_fails_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts" / "reproduce")
     path = ROOT / "scripts" / "reproduce" / "markov_tokenization.py"
     spec = importlib.util.spec_from_file_location("markov_tokenization", path)
     assert spec is not None

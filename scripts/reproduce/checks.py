@@ -1,11 +1,11 @@
-"""What both valuation reproductions share: checks with the figure expected and measured, files, the command line."""
+"""What the reproductions share: statements with the figure expected and the one measured, files, the command line."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,15 +30,29 @@ class Check:
     passed: bool
 
 
+def table(checks: Sequence[Check]) -> str:
+    """A line per check, PASS or FAIL first."""
+    wide = max((len(c.statement) for c in checks), default=0)
+    return "\n".join(
+        f"{'PASS' if c.passed else 'FAIL'}  {c.part}  {c.statement:<{wide}}  "
+        f"expected {c.expected}, measured {c.measured}"
+        for c in checks
+    )
+
+
 @dataclass
 class Findings:
-    """What the parts found: checks, remarks without a verdict, figures by file name, numbers as JSON values.
+    """What a reproduction, or a part of one, found.
 
-    `out` is the folder of results, where a part may keep what it would take long to compute again.
+    Attributes:
+        out: the folder of results, where a part may keep what it would take long to compute again.
+        remarks: without a verdict.
+        figures: by file name without ending.
+        numbers: everything measured, as JSON values.
     """
 
-    quick: bool
-    out: Path
+    out: Path = Path()
+    quick: bool = False
     checks: list[Check] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     figures: dict[str, Figure] = field(default_factory=dict)
@@ -47,14 +61,18 @@ class Findings:
     def check(self, part: str, statement: str, expected: str, measured: str, passed: bool) -> None:
         self.checks.append(Check(part, statement, expected, measured, bool(passed)))
 
+    def at_least(self, part: str, statement: str, bound: float, measured: float) -> None:
+        self.check(part, statement, f">= {bound:g}", f"{measured:.3f}", measured >= bound)
+
+    def at_most(self, part: str, statement: str, bound: float, measured: float) -> None:
+        self.check(part, statement, f"<= {bound:g}", f"{measured:.3f}", measured <= bound)
+
     def table(self) -> str:
-        wide = max((len(c.statement) for c in self.checks), default=0)
-        lines = [
-            f"{'PASS' if c.passed else 'FAIL'}  {c.part}  {c.statement:<{wide}}  "
-            f"expected {c.expected}, measured {c.measured}"
-            for c in self.checks
-        ]
-        return "\n".join([*lines, *(f"      {remark}" for remark in self.remarks)])
+        return "\n".join([table(self.checks), *(f"      {remark}" for remark in self.remarks)])
+
+    def save_figures(self, out: Path) -> None:
+        for name, figure in self.figures.items():
+            save_figure(figure, out / f"{name}.png", dpi=110)
 
 
 def mse(estimate: Any, exact: Any) -> float:
@@ -80,7 +98,7 @@ def run(
     )
     args = parser.parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    findings, seconds = Findings(args.quick, args.out), {}
+    findings, seconds = Findings(args.out, args.quick), {}
     for name in args.which:
         print(f"{name} ...", flush=True)
         start = time.process_time()
@@ -95,8 +113,7 @@ def run(
         "cpu_seconds": seconds,
     }
     write_json(args.out / "results.json", content)
-    for name, figure in findings.figures.items():
-        save_figure(figure, args.out / f"{name}.png", dpi=110)
+    findings.save_figures(args.out)
     passed = sum(check.passed for check in findings.checks)
     print(f"\n{passed} of {len(findings.checks)} checks passed; see {args.out}")
     return 0 if passed == len(findings.checks) else 1
