@@ -33,6 +33,8 @@ def plot_curves(
     if log_x:
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:.0f}")
+    else:
+        ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, 1.02))
     ax.legend(fontsize=8)
     return figure
