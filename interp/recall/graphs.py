@@ -201,7 +201,7 @@ def sample_subgraphs(
         chosen = _collect(graph, nodes[rng.integers(len(nodes))], size, method, rng)
         if len(chosen) < min_nodes:
             continue
-        part = nx.Graph(graph.subgraph(chosen))
+        part = _induced(graph, chosen)
         possible = len(part) * (len(part) - 1) // 2
         if not 0 < part.number_of_edges() < possible or (connected and not nx.is_connected(part)):
             continue
@@ -215,6 +215,16 @@ def sample_subgraphs(
         f"only {len(samples)} of {n_samples} subgraphs with {min_nodes} to {max_nodes} nodes were found; lower "
         "min_nodes or use another method"
     )
+
+
+def _induced(graph: nx.Graph, chosen: list[object]) -> nx.Graph:
+    """`graph.subgraph` in the order of `chosen`: its own order hangs on the hashes of the nodes."""
+    import networkx as nx
+
+    part = nx.Graph()
+    part.add_nodes_from(chosen)
+    part.add_edges_from((u, v) for u in chosen for v in graph[u] if v in part)
+    return part
 
 
 def _collect(

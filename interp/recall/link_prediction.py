@@ -57,12 +57,10 @@ def hide_links(
     Raises:
         ValueError: a share outside (0, 1), fewer than two edges, or a complete graph, which has no non-edge to ask.
     """
-    import networkx as nx
-
     if not 0 < share < 1:
         raise ValueError(f"share = {share}: expected a number between 0 and 1")
     graph = vignette.graph
-    absent = sorted(nx.non_edges(graph))
+    absent = [pair for pair in vignette.pair_order if not graph.has_edge(*pair)]
     if len(vignette.edges) < 2 or not absent:
         raise ValueError("vignette: link prediction needs at least two edges and one pair without")
     rng = np.random.default_rng(random_state)
@@ -71,7 +69,7 @@ def hide_links(
     others = [absent[k] for k in rng.choice(len(absent), count, replace=False)]
     graph.remove_edges_from(hidden)
     told = make_vignette(graph, vignette.narrative, random_state, dataset=vignette.dataset, names=list(graph))
-    return LinkCase(told, tuple(hidden), tuple((u, v) for u, v in others), clearance, random_state)
+    return LinkCase(told, tuple(hidden), tuple(others), clearance, random_state)
 
 
 def predict_links(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import networkx as nx
@@ -139,6 +142,30 @@ def test_edge_lists_make_data_sets(tmp_path: Path) -> None:
     path.write_text("\n".join(f"{u} {v}" for u, v in nx.gnp_random_graph(30, 0.2, seed=0).edges))
     cases = make_cases((str(path),), n_graphs=2, max_nodes=7)
     assert [c.vignette.dataset for c in cases] == ["friends", "friends"]
+
+
+def test_prompts_are_the_same_in_every_process(tmp_path: Path) -> None:
+    """Names are strings, whose hashes differ from process to process; a resumed run must find its replies."""
+    path = tmp_path / "friends.txt"
+    path.write_text("\n".join(f"a{u} a{v}" for u, v in nx.gnp_random_graph(30, 0.2, seed=0).edges))
+    code = (
+        "from interp.recall.design import make_cases\n"
+        "from interp.recall.link_prediction import hide_links\n"
+        f"cases = make_cases(({str(path)!r}, 'er'), n_graphs=2, max_nodes=8)\n"
+        "print([c.prompt().messages for c in cases], [hide_links(c.vignette).prompt().messages for c in cases])"
+    )
+    shown = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert shown[0] == shown[1]
 
 
 def test_refusals() -> None:
