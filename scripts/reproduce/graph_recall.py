@@ -34,6 +34,7 @@ from typing import Any
 
 import networkx as nx
 import numpy as np
+from checks import Check
 
 from interp.core.files import write_json
 from interp.core.plotting import save_figure
@@ -52,17 +53,6 @@ from interp.recall.narration import make_vignette
 from interp.recall.plots import plot_bias, plot_motifs, plot_prediction, plot_scores
 from interp.recall.runner import GraphRecallExperiment, RecallRun, save_settings
 from interp.recall.scripted import NoisyRecaller, PerfectRecaller, RecencyRecaller
-
-
-@dataclass
-class Check:
-    """One statement, what was seen and whether it holds."""
-
-    part: str
-    statement: str
-    expected: str
-    measured: str
-    passed: bool
 
 
 @dataclass

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from checks import Check
 
 from interp.core.files import write_json
 from interp.core.history import without_nan
@@ -56,17 +57,6 @@ from interp.probes.treebank import DependencyTree, relation_types
 from interp.probes.words import WordActivations, word_activations
 
 logger = logging.getLogger("polar_probe")
-
-
-@dataclass
-class Check:
-    """One statement, what was expected, what was measured, and whether it holds."""
-
-    experiment: str
-    statement: str
-    expected: str
-    measured: str
-    passed: bool
 
 
 @dataclass
@@ -507,7 +497,7 @@ def main() -> int:
     print(f"\n{len(results.checks) - len(failed)} of {len(results.checks)} checks hold")
     for check in failed:
         print(
-            f"  FAIL {check.experiment}  {check.statement}: expected {check.expected}, measured {check.measured}"
+            f"  FAIL {check.part}  {check.statement}: expected {check.expected}, measured {check.measured}"
         )
     return 1 if failed else 0
 
