@@ -14,6 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "reproduce" / "graph_recall.py"
 
 def test_quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
+    monkeypatch.syspath_prepend(SCRIPT.parent)
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--quick", "--which", "loop", "bias", "--out", str(out)])
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(SCRIPT), run_name="__main__")
