@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +14,14 @@ from interp.models.loading import load_model
 from tests.models.tiny import byte_tokenizer, tiny_model
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> Iterator[None]:
+    """A shell that starts the tests in the background has SIGINT ignored; what is tested must not depend on it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
