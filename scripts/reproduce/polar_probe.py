@@ -496,9 +496,7 @@ def main() -> int:
     failed = [check for check in results.checks if not check.passed]
     print(f"\n{len(results.checks) - len(failed)} of {len(results.checks)} checks hold")
     for check in failed:
-        print(
-            f"  FAIL {check.part}  {check.statement}: expected {check.expected}, measured {check.measured}"
-        )
+        print(f"  FAIL {check.part}  {check.statement}: expected {check.expected}, measured {check.measured}")
     return 1 if failed else 0
 
 
