@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp.core.stream import ArrayStream, DataStream
@@ -45,6 +45,7 @@ def test_seeds_and_shuffling():
     assert flat(read(ArrayStream(rows(10), shuffle=False), 3)) == list(range(10))
 
 
+@settings(deadline=None)
 @given(n=st.integers(1, 30), size=st.integers(1, 12), before=st.integers(0, 20), seed=st.integers(0, 5))
 def test_resume_goes_on_as_if_nothing_had_happened(n, size, before, seed):
     stream = ArrayStream(rows(n), seed=seed)
@@ -55,6 +56,7 @@ def test_resume_goes_on_as_if_nothing_had_happened(n, size, before, seed):
     assert (stream.epoch, stream.samples) == (other.epoch, other.samples)
 
 
+@settings(deadline=None)
 @given(n=st.integers(1, 30), size=st.integers(1, 12), world=st.integers(1, 4))
 def test_ranks_share_the_global_batch(n, size, world):
     alone = ArrayStream(rows(n), seed=3)
