@@ -163,12 +163,13 @@ def evaluate_several(
         for sae in loaded
     ]
     _run(run, batches, measured, rules, ablations, with_error_term, progress)
+    fingerprint = model.fingerprint() if any(sae.metadata.model_fingerprint for sae in loaded) else {}
     results = []
     for one, rule in zip(measured, rules, strict=True):
         result = one.result(str(place), positions)
         result.model, result.text = model.name, str(contexts.origin.get("text", {}).get("name", ""))
         result.with_error_term, result.limit = with_error_term, limit
-        result.differs = _differs(one.sae, model, place, positions, with_error_term)
+        result.differs = _differs(one.sae, model, fingerprint, place, positions, with_error_term)
         run.fill(result, one, ("zero", rule), ("mean", rule))
         if result.differs:
             logger.warning("%s is evaluated not as it was trained: %s", one.name, ", ".join(result.differs))
@@ -239,13 +240,18 @@ def _site(saes: list[Dictionary], model: LanguageModel, site: Site | str | None)
 
 
 def _differs(
-    sae: Dictionary, model: LanguageModel, place: Site, positions: str, with_error_term: bool
+    sae: Dictionary,
+    model: LanguageModel,
+    fingerprint: dict[str, Any],
+    place: Site,
+    positions: str,
+    with_error_term: bool,
 ) -> tuple[str, ...]:
     """In what an evaluation is not of the SAE where, and as, it was trained."""
     known, found = sae.metadata, []
     if known.site and parses(known.site) and Site.parse(known.site) != place:
         found.append(f"at {place}, trained at {known.site}")
-    if of_other_weights(known.model_fingerprint, model.fingerprint()):
+    if of_other_weights(known.model_fingerprint, fingerprint):
         found.append(f"{model.name} has other weights than the model it was trained on ({known.model_name})")
     if positions == "all" and known.skip_positions:
         found.append("every position replaced")

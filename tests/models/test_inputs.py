@@ -84,6 +84,7 @@ def test_segments_on_either_attention_and_engine(family: str) -> None:
     expected = load_model(MODELS[family]).activations(ids, SITES, segment_ids=segments)
     for model in (load_model(eager), bridged):
         acts = model.activations(ids, SITES, segment_ids=segments)
+        assert set(acts) == set(expected)
         for site in expected:
             agree(acts[site], expected[site])
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from interp import __version__
 from interp.activations.store import ActivationStore
 from interp.activations.stream import StoreStream, TensorStream
-from interp.core.config import load_config
+from interp.core.config import load_config, to_dict
 from interp.core.stream import ArrayStream
 from interp.sae.config import RunConfig, configure
 from interp.sae.loading import load_sae
@@ -177,7 +178,7 @@ def test_metadata(run):
         "detach_centering": False,
         "mse_reduction": "sum",
     }
-    assert m.library_version
+    assert to_dict(m)["library_version"] == __version__
 
 
 def test_figures_and_text(run):
