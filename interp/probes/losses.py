@@ -7,12 +7,20 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+EPS = 1e-8  # shorter edges have no direction
+
 
 def squared_distances(z: Float[Tensor, "*p n k"]) -> Float[Tensor, "*p n n"]:
     """Squared Euclidean distance of every two rows, never below 0."""
     squares = z.square().sum(-1)
     products = z @ z.transpose(-1, -2)
     return (squares.unsqueeze(-1) + squares.unsqueeze(-2) - 2 * products).clamp_min(0)
+
+
+def pair_weights(mask: Bool[Tensor, "b n"], dtype: torch.dtype) -> Float[Tensor, "b n n"]:
+    """1 / (n^2 b) at the pairs of words of each sentence, n of its own, and 0 elsewhere."""
+    both = mask.unsqueeze(-1) & mask.unsqueeze(-2)
+    return both.to(dtype) / mask.sum(-1).square()[:, None, None] / len(mask)
 
 
 def structural_distance_loss(
@@ -25,11 +33,8 @@ def structural_distance_loss(
     Args:
         mask: true at words; what stands elsewhere counts nowhere.
     """
-    lengths = mask.sum(-1)
-    both = mask.unsqueeze(-1) & mask.unsqueeze(-2)
-    weights = both.to(z.dtype) / lengths.square()[:, None, None] / len(mask)
     gaps = (tree_distances - squared_distances(z)).abs()
-    return (gaps * weights).sum((-1, -2, -3))
+    return (gaps * pair_weights(mask, z.dtype)).sum((-1, -2, -3))
 
 
 def structural_depth_loss(
@@ -41,9 +46,7 @@ def structural_depth_loss(
     return (gaps * weights).sum((-1, -2))
 
 
-def angular_loss(
-    edge_vectors: Float[Tensor, "*p m k"], edge_types: Int[Tensor, " m"], eps: float = 1e-8
-) -> Float[Tensor, "*p"]:
+def angular_loss(edge_vectors: Float[Tensor, "*p m k"], edge_types: Int[Tensor, " m"]) -> Float[Tensor, "*p"]:
     """Edges of a type should be collinear with the same sign, edges of different types orthogonal.
 
     The mean over all m^2 ordered pairs of (cos(a, b) - [same type])^2 (Diego-Simon et al. 2024). With U the
@@ -59,7 +62,7 @@ def angular_loss(
     m = len(edge_types)
     if m == 0:
         return edge_vectors.sum((-1, -2))
-    unit = functional.normalize(edge_vectors, dim=-1, eps=eps)
+    unit = functional.normalize(edge_vectors, dim=-1, eps=EPS)
     one_hot = functional.one_hot(edge_types).to(unit)
     sums = one_hot.T @ unit
     gram = unit.transpose(-1, -2) @ unit

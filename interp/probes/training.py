@@ -19,7 +19,8 @@ from interp.core.stream import ArrayStream
 from interp.core.task import LossOutput, OptimizerSpec, StepContext
 from interp.core.trainer import Trainer, TrainerConfig
 from interp.probes.bank import ProbeBank, ProbeSpec
-from interp.probes.losses import angular_loss, root_loss, structural_depth_loss, structural_distance_loss
+from interp.probes.fused_losses import angular_loss, structural_distance_loss
+from interp.probes.losses import root_loss, structural_depth_loss
 from interp.probes.readout import Pairs, orient, spanning_forest
 from interp.probes.scores import match
 from interp.probes.tree_data import TreeData
