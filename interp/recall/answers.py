@@ -5,24 +5,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
 
+from interp.models.chat_endpoint import Token
 from interp.recall.narration import Pair
 from interp.recall.parsing import ParsedAnswer, parse_answer
 from interp.recall.prompts import RecallPrompt
-
-
-@dataclass(frozen=True)
-class Token:
-    """A generated token with its log-probability and the likeliest alternatives'."""
-
-    text: str
-    logprob: float
-    top: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

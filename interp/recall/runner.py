@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from interp.core.files import read_json, write_json
-from interp.core.progress import progress
+from interp.core.transcripts import side_by_side
 from interp.recall.answers import Answer, Recaller, RecallResult, read_answers
 from interp.recall.metrics import METRICS, recall_metrics, summarise
 from interp.recall.narration import GraphVignette
@@ -216,18 +216,8 @@ def collect(
         store.put(key, answer, recaller=recaller.name, sample=sample, messages=messages)
         replies[index][sample] = answer
 
-    bar = progress(
-        total=len(open_jobs), desc=recaller.name, enabled="auto" if show_progress and open_jobs else False
-    )
-    with bar, ThreadPoolExecutor(max_workers=recaller.workers) as pool:
-        futures = [pool.submit(ask, *job) for job in open_jobs]
-        try:
-            for done in as_completed(futures):
-                done.result()
-                bar.update()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    jobs = [partial(ask, *job) for job in open_jobs]
+    side_by_side(jobs, recaller.workers, desc=recaller.name, show_progress=show_progress)
     failed = sum(answer.error is not None for answers in replies for answer in answers)
     if failed:
         logger.warning(
