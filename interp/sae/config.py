@@ -14,7 +14,7 @@ from typing import Any
 from interp.core.messages import at_least, nearest, one_of
 from interp.sae.init import B_DEC_INITS
 
-ARCHITECTURES = ("gated", "standard")
+ARCHITECTURES = ("gated", "standard", "tied")
 NORMALIZATIONS = ("mean_norm", "rms", "none")
 
 
@@ -23,10 +23,10 @@ class FormConfig:
     """What is trained.
 
     Attributes:
-        architecture: ``"gated"`` or ``"standard"``.
+        architecture: ``"gated"``, ``"standard"`` or ``"tied"``.
         d_sae: number of latents, F.
         tied, use_r_mag: of a Gated SAE, see `GatedSAEConfig`.
-        apply_b_dec_to_input: None: yes, but for a standard SAE with norm-weighted sparsity.
+        apply_b_dec_to_input: None: yes, but for a tied SAE and for a standard one with norm-weighted sparsity.
         b_dec_init: ``"mean"``, ``"geometric_median"`` or ``"zero"``.
     """
 
@@ -45,7 +45,7 @@ class FormConfig:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """The loss; see `GatedSAE.loss` and `StandardSAE.loss`.
+    """The loss; see `GatedSAE.loss`, `StandardSAE.loss` and `TiedSAE.loss`.
 
     `l1_coefficient` weighs the sparsity against the squared error *summed* over dimensions, of activations
     scaled as `normalization` says. The Gated SAE paper's values belong to the mean: multiply them by d.
@@ -114,7 +114,8 @@ class ResamplingConfig:
 
     Attributes:
         resample_at: after which shares of the run. None: (0.2, 0.35, 0.5), and never under norm-weighted
-            sparsity, where the decoder is free. At most 0.75: revived latents need time to settle.
+            sparsity, where the decoder is free, nor of a tied SAE, whose recipe has none. At most 0.75: revived
+            latents need time to settle.
         dead_window: a latent is dead when it didn't fire on the tokens of this last share of the run.
         resample_rows: rows from which the new directions are drawn.
         init_fire_rate: share of tokens on which a revived latent fires at first. None: its biases start at 0,
@@ -151,12 +152,26 @@ class SAETrainConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     resampling: ResamplingConfig = field(default_factory=ResamplingConfig)
 
+    def __post_init__(self) -> None:
+        if self.form.architecture != "tied":
+            return
+        if self.loss.sparsity != "l1":
+            raise ValueError(
+                f"sparsity = {self.loss.sparsity!r}: a tied SAE has rows of unit length, give 'l1'"
+            )
+        if self.resampling.resample_at:
+            raise ValueError(
+                f"resample_at = {self.resampling.resample_at}: dead latents of a tied SAE aren't resampled, leave "
+                "it out"
+            )
+
     @property
     def resample_at(self) -> tuple[float, ...]:
         """Shares of the run after which dead latents are resampled."""
         if self.resampling.resample_at is not None:
             return self.resampling.resample_at
-        return (0.2, 0.35, 0.5) if self.loss.sparsity == "l1" else ()
+        resampled = self.loss.sparsity == "l1" and self.form.architecture != "tied"
+        return (0.2, 0.35, 0.5) if resampled else ()
 
 
 @dataclass(frozen=True)

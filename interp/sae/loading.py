@@ -19,9 +19,10 @@ from interp.sae.jumprelu import JumpReLUSAE
 from interp.sae.saelens import CFG, load_saelens
 from interp.sae.standard import StandardSAE
 from interp.sae.task import build
+from interp.sae.tied import TiedSAE
 
 ARCHITECTURES: dict[str, type[Dictionary]] = {
-    kind.architecture: kind for kind in (GatedSAE, StandardSAE, JumpReLUSAE)
+    kind.architecture: kind for kind in (GatedSAE, StandardSAE, TiedSAE, JumpReLUSAE)
 }
 
 

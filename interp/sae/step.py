@@ -8,7 +8,7 @@ than one encoder product.
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -25,9 +25,10 @@ from interp.sae.kernels.dispatch import (
     load_backend,
     sparse_backend_for,
 )
-from interp.sae.kernels.lists import GatedParams, Losses, LossOptions, StandardParams
+from interp.sae.kernels.lists import GatedParams, Losses, LossOptions, StandardGrads, StandardParams
 from interp.sae.optim import RowSparseAdam
 from interp.sae.standard import StandardSAE
+from interp.sae.tied import TiedSAE
 
 _CHECK_EVERY = 100  # steps between looks for NaN and infinity in the data
 _log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class StepStats(NamedTuple):
 
 
 def make_step(
-    sae: GatedSAE | StandardSAE,
+    sae: GatedSAE | StandardSAE | TiedSAE,
     *,
     betas: tuple[float, float] = (0.0, 0.999),
     eps: float = 1e-8,
@@ -61,11 +62,12 @@ def make_step(
     mse_reduction: str = "sum",
     backend: str = "auto",
 ) -> TrainStep:
-    """Build the training step of a gated or standard SAE.
+    """Build the training step of a gated, standard or tied SAE.
 
     Args:
         sae: its parameters are updated in place. Under ``sparsity="l1"`` decoder rows are kept at unit norm
-            (gradients projected before Adam, rows renormalised after); under ``"ri_l1"`` they are free.
+            (gradients projected before Adam, rows renormalised after); under ``"ri_l1"`` they are free. A tied
+            SAE normalises its rows itself.
         betas, eps: Adam's. ``beta1 = 0`` (the Gated SAE recipe) lets the sparse routes touch only the rows of
             latents that were open; any other value uses torch's Adam on whole gradients.
         grad_clip: largest global gradient norm, or None. Clipping needs whole gradients, too.
@@ -75,8 +77,10 @@ def make_step(
             exists; ``"dense"`` is whole products; ``"reference"``, ``"cpu"`` and ``"triton"`` are the list
             form in plain torch, numba and Triton.
     """
-    if not isinstance(sae, GatedSAE | StandardSAE):
-        raise TypeError(f"sae is a {type(sae).__name__}; GatedSAE and StandardSAE have a training step")
+    if not isinstance(sae, GatedSAE | StandardSAE | TiedSAE):
+        raise TypeError(
+            f"sae is a {type(sae).__name__}; GatedSAE, StandardSAE and TiedSAE have a training step"
+        )
     one_of("backend", backend, BACKENDS)
     if grad_clip is not None and grad_clip <= 0:
         raise ValueError(f"grad_clip={grad_clip!r} must be positive, or None for no clipping")
@@ -95,7 +99,7 @@ class TrainStep:
 
     def __init__(
         self,
-        sae: GatedSAE | StandardSAE,
+        sae: GatedSAE | StandardSAE | TiedSAE,
         options: LossOptions,
         *,
         betas: tuple[float, float],
@@ -106,9 +110,10 @@ class TrainStep:
         self.sae, self.options, self.grad_clip = sae, options, grad_clip
         self._calls = 0
         self.params: GatedParams | StandardParams = sae.params()
-        self.unit_norm = options.sparsity == "l1"
-        self._fused = betas[0] == 0.0 and grad_clip is None
-        trained = [p for p in self.params if p is not None]
+        tied = isinstance(sae, TiedSAE)
+        self.unit_norm = options.sparsity == "l1" and not tied
+        self._fused = betas[0] == 0.0 and grad_clip is None and not tied
+        trained = list(sae.parameters()) if tied else [p for p in self.params if p is not None]
         self.optimizer: torch.optim.Optimizer
         if betas[0] == 0.0:
             self.optimizer = RowSparseAdam(trained, betas=betas, eps=eps)
@@ -167,16 +172,19 @@ class TrainStep:
 
     def _unfused(self, route: str, x: Tensor, l1: float) -> Losses:
         with torch.no_grad():
-            losses, grads = load_backend(route).gradients(self.params, x, l1, self.options)
-        for parameter, grad in zip(self.params, grads, strict=True):
-            if parameter is not None:
-                parameter.grad = grad
+            losses, grads = load_backend(route).gradients(self.sae.params(), x, l1, self.options)
+        if isinstance(self.sae, TiedSAE):
+            self.sae.set_gradients_(cast(StandardGrads, grads))
+        else:
+            for parameter, grad in zip(self.params, grads, strict=True):
+                if parameter is not None:
+                    parameter.grad = grad
         self._apply_gradients()
         return losses
 
     def _apply_gradients(self) -> None:
         if self.grad_clip is not None:
-            nn.utils.clip_grad_norm_([p for p in self.params if p is not None], self.grad_clip)
+            nn.utils.clip_grad_norm_(self.sae.parameters(), self.grad_clip)
         if self.unit_norm:
             self.sae.project_decoder_grad_()
         self.optimizer.step()
@@ -201,8 +209,8 @@ class TrainStep:
 
     def reset_latents_(self, latents: Int[Tensor, " k"]) -> None:
         """Forget the optimiser's moments of some latents (their weights are the caller's to set)."""
-        for name, parameter in self.params._asdict().items():
-            if parameter is None or name == "b_dec":
+        for name, parameter in self.sae.named_parameters():
+            if name == "b_dec":
                 continue
             for moment in self.optimizer.state[parameter].values():
                 if moment.shape == parameter.shape and moment.is_floating_point():

@@ -22,6 +22,7 @@ from interp.sae.resampling import resample_dead_
 from interp.sae.scaling import activation_scale
 from interp.sae.standard import StandardSAE, StandardSAEConfig
 from interp.sae.step import StepStats, make_step
+from interp.sae.tied import TiedSAE, TiedSAEConfig
 
 _MEDIAN_ROWS = 16_384  # of the sample, for a geometric median
 _LARGEST_R = 10.0  # |r_mag|: a guard against exp overflowing, far from what training reaches
@@ -241,6 +242,7 @@ class TrainedInPlace:
 
     def resample(self, sample: Float[Tensor, "n d"], step: int) -> int:
         """Revive dead latents and restart the learning rate; returns how many."""
+        assert not isinstance(self.sae, TiedSAE)  # its configuration admits no resampling
         generator = make_generator(self.run.seed, "resample", step)
         rate = self.config.resampling.init_fire_rate
         changed = resample_dead_(self.sae, self.step, sample, self.dead, generator, init_fire_rate=rate)
@@ -274,14 +276,17 @@ class TrainedInPlace:
 
 def build(
     config: SAETrainConfig, d_in: int, run: RunConfig, device: torch.device | str = "cpu"
-) -> GatedSAE | StandardSAE:
+) -> GatedSAE | StandardSAE | TiedSAE:
     """The untrained dictionary that a configuration describes."""
     form = config.form
     norm_weighted = form.architecture == "standard" and config.loss.sparsity == "ri_l1"
-    centred = not norm_weighted if form.apply_b_dec_to_input is None else form.apply_b_dec_to_input
+    tied = form.architecture == "tied"
+    centred = not (norm_weighted or tied) if form.apply_b_dec_to_input is None else form.apply_b_dec_to_input
     dtype = dtype_name(torch.float64 if run.precision == "64" else torch.float32)
     if form.architecture == "gated":
         gated = GatedSAEConfig(d_in, form.d_sae, centred, dtype, tied=form.tied, use_r_mag=form.use_r_mag)
         return GatedSAE(gated, seed=run.seed, device=device)
+    if tied:
+        return TiedSAE(TiedSAEConfig(d_in, form.d_sae, centred, dtype), seed=run.seed, device=device)
     standard = StandardSAEConfig(d_in, form.d_sae, centred, dtype, decoder_norm=0.1 if norm_weighted else 1.0)
     return StandardSAE(standard, seed=run.seed, device=device)

@@ -1,0 +1,127 @@
+"""Tied SAE: one matrix, its rows normalised in the forward pass, both reads and writes.
+
+Marks et al. 2024, "Interpreting Learned Feedback Patterns in Large Language Models" (arXiv 2310.08164), after
+Cunningham et al. 2023 (arXiv 2309.08600).  The untied form is a `StandardSAE` whose input isn't centred.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.device import make_generator
+from interp.sae.dictionary import SMALLEST_NORM, Dictionary, DictionaryConfig, SAELoss
+from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
+from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
+from interp.sae.kernels.lists import LossOptions, StandardGrads, StandardParams
+
+
+@dataclass(frozen=True)
+class TiedSAEConfig(DictionaryConfig):
+    """Shapes of a tied SAE, whose input is not centred."""
+
+    apply_b_dec_to_input: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.apply_b_dec_to_input:
+            raise ValueError("apply_b_dec_to_input = True: a tied SAE encodes its input as it is")
+
+
+class TiedSAE(Dictionary):
+    """``f = ReLU(W~ x + b_enc)`` and ``x_hat = f W~ + b_dec``, W~ being W with rows of unit length.
+
+    `W_dec` is W~, computed from the parameter `W` whenever it is asked for, so that gradients pass through the
+    normalisation.
+
+    Args:
+        cfg: shapes.
+        seed: of W, uniform between the bounds of Glorot and Bengio 2010 (Xavier); biases are 0. None leaves zeros.
+        device: of the parameters.
+    """
+
+    architecture = "tied"
+    config_class = TiedSAEConfig
+    encoder_matrices = ("W",)
+    latent_vectors = ("b_enc",)
+    cfg: TiedSAEConfig
+
+    def __init__(
+        self, cfg: TiedSAEConfig, *, seed: int | None = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(cfg)
+        self.W = self._parameter(cfg.d_sae, cfg.d_in, device=device)
+        self.b_enc = self._parameter(cfg.d_sae, device=device)
+        self.b_dec = self._parameter(cfg.d_in, device=device)
+        if seed is not None:
+            drawn = torch.rand(cfg.d_sae, cfg.d_in, generator=make_generator(seed, "directions"))
+            with torch.no_grad():
+                self.W.copy_((2 * drawn - 1) * math.sqrt(6 / (cfg.d_sae + cfg.d_in)))
+
+    @property
+    def W_dec(self) -> Float[Tensor, "F d"]:  # type: ignore[override]
+        """The rows of W at unit length; a row shorter than 1e-12 stays as short."""
+        return self.W / self.W.norm(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
+
+    def _encode_latents(self, xc: Float[Tensor, "n d"], latents: slice) -> Float[Tensor, "n k"]:
+        return torch.relu(xc @ self.W_dec[latents].T + self.b_enc[latents])
+
+    def _encode_by_kernel(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
+        return encode_jumprelu(self.W_dec, self.b_enc, xc)
+
+    def params(self) -> StandardParams:
+        """The equal standard SAE's parameters, under the names the kernels use."""
+        rows = self.W_dec
+        return StandardParams(W_enc=rows, W_dec=rows, b_enc=self.b_enc, b_dec=self.b_dec)
+
+    @torch.no_grad()
+    def set_gradients_(self, grads: StandardGrads) -> None:
+        """Take the gradients of `params` back to the own parameters.
+
+        With g the sum of what both uses of a row w~ = w / |w| receive, w receives (g - (g . w~) w~) / |w|.
+        """
+        norms = self.W.norm(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
+        rows, g = self.W / norms, grads.W_enc + grads.W_dec
+        self.W.grad = (g - (g * rows).sum(1, keepdim=True) * rows) / norms
+        self.b_enc.grad, self.b_dec.grad = grads.b_enc, grads.b_dec
+
+    def loss(  # type: ignore[override]
+        self,
+        x: Float[Tensor, "n d"],
+        l1_coefficient: float,
+        *,
+        mse_reduction: str = "mean",
+        backend: str = "dense",
+    ) -> SAELoss:
+        """``mean_n |x_hat - x|^2 / d + l1 mean_n sum_i f_ni``, the loss of the paper.
+
+        Args:
+            l1_coefficient: weight of the sparsity, in units of the squared error as it is reduced.
+            mse_reduction: squared errors averaged over the d dimensions (``"mean"``) or summed (``"sum"``).
+            backend: as for `GatedSAE.loss`.
+        """
+        options = LossOptions(mse_reduction=mse_reduction, center_input=False)
+        return self._loss(self.params(), x, l1_coefficient, options, backend)
+
+    @torch.no_grad()
+    def fold_activation_scale_(self, c: float, *, into: str = "biases") -> None:
+        """As every dictionary's, into the biases; ValueError for ``"weights"``: rows of unit length have no scale."""
+        if into == "weights":
+            raise ValueError('into = "weights": a tied SAE has rows of unit length, fold into "biases"')
+        super().fold_activation_scale_(c, into=into)
+
+    @torch.no_grad()
+    def to_jumprelu(self) -> JumpReLUSAE:
+        """The same function as a JumpReLU SAE with thresholds 0."""
+        cfg = JumpReLUConfig(self.cfg.d_in, self.cfg.d_sae, apply_b_dec_to_input=False, dtype=self.cfg.dtype)
+        sae = JumpReLUSAE(cfg, device=self.W.device)
+        for name in ("W_enc", "W_dec"):
+            getattr(sae, name).copy_(self.W_dec)
+        sae.b_enc.copy_(self.b_enc)
+        sae.b_dec.copy_(self.b_dec)
+        sae.metadata = self.metadata
+        return sae
