@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.steering.bootstrap import Interval, bootstrap
+from interp.core.intervals import Interval, bootstrap
 from interp.steering.pairs import ContrastivePair, PairDataset
 from interp.steering.prompts import BASE, PromptVariation
 from interp.steering.propensity import PropensityResult, at_layer, propensity_curves

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from interp.steering.bootstrap import Array
+from interp.core.intervals import Array
 
 if TYPE_CHECKING:
     import pandas as pd

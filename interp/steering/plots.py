@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from interp.steering.bootstrap import Array
+    from interp.core.intervals import Array
     from interp.steering.decomposition import Factors, VarianceDecomposition
     from interp.steering.layers import LayerSweep
     from interp.steering.propensity import PropensityResult

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from interp.core.intervals import Array
 from interp.core.progress import progress as progress_bar
 from interp.models.sites import Site
 from interp.steering.apply import steer
-from interp.steering.bootstrap import Array
 from interp.steering.prompts import BASE, PromptVariation
 from interp.steering.scoring import Item, Score, TokenGroups, prepare
 from interp.steering.steerability import Steerability, steerability

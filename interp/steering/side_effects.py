@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from interp.core.intervals import Array
 from interp.core.progress import progress as progress_bar
 from interp.models.inputs import TokenBatch
 from interp.steering.apply import steer
-from interp.steering.bootstrap import Array
 from interp.steering.prompts import BASE, PromptVariation, render
 from interp.steering.steerability import Steerability, steerability
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.steering.bootstrap import Array, Interval, bootstrap, wilson
+from interp.core.intervals import Array, Interval, bootstrap, wilson
 
 if TYPE_CHECKING:
     import pandas as pd

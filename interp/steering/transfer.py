@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.intervals import Array
 from interp.core.messages import nearest, one_of
-from interp.steering.bootstrap import Array
 from interp.steering.extraction import extract
 from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
 from interp.steering.prompts import BASE, PromptVariation, variations

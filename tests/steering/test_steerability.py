@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from interp.steering.bootstrap import bootstrap, wilson
+from interp.core.intervals import bootstrap, wilson
 from interp.steering.steerability import steerability
 
 MULTIPLIERS = [-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5]
