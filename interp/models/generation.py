@@ -32,7 +32,7 @@ def generate(
         raise ValueError(f"max_new_tokens={max_new_tokens}: must be at least 1")
     if temperature < 0:
         raise ValueError(f"temperature={temperature}: must not be negative (0 is greedy)")
-    ends = _end_tokens(model) if stop_at_eos else []
+    ends = end_tokens(model) if stop_at_eos else []
     generator = make_generator(seed, "generate")
     ids, mask = left_padded(inputs)
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
@@ -78,7 +78,8 @@ def left_padded(inputs: ModelInputs) -> tuple[Tensor, Tensor]:
     return ids.gather(1, order), inputs.attention_mask.gather(1, order)
 
 
-def _end_tokens(model: LanguageModel) -> list[int]:
+def end_tokens(model: LanguageModel) -> list[int]:
+    """The ids at which a text ends; rows that ended are filled with the first of them."""
     settings = getattr(model.module, "generation_config", None)
     ends = getattr(settings, "eos_token_id", None)
     if ends is None:
