@@ -1,0 +1,371 @@
+"""Tuning a language model on feedback: a reward of its own texts (RLOO), or pairs of better and worse ones (DPO).
+
+Marks et al. 2024, arXiv 2310.08164, tune on a sum of word valences by PPO and on preference pairs by DPO.  Here RLOO
+takes the place of PPO.  Reward, KL to the base and length are always told together: a sum over words pays for longer
+texts, and far enough from the base any reward can be had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from interp.core.config import to_dict
+from interp.core.files import read_json, write_json
+from interp.core.messages import at_least
+from interp.probes.lfp import trl_run
+from interp.probes.lfp.sampling import Reward, continuations, measure, policy_divergence, scores
+from interp.probes.lfp.tuned import MODEL, RESULT, Behaviour, TunedModel, load_tuned, save_result
+
+if TYPE_CHECKING:
+    from interp.models.language_model import LanguageModel
+
+RUN, WORK = "run.json", "work"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FeedbackTuning:
+    """What both kinds of tuning share.
+
+    Attributes:
+        steps: of the optimiser (AdamW, all parameters, float32).
+        batch_size: texts (RLOO) or pairs (DPO) a step.
+        lr, schedule, warmup_steps: learning rate and its course.
+        beta: strength of the pull to the base model.
+        max_kl: the run stops when the KL to the base passes this many nats per token written; None: no bound.
+        max_new_tokens, temperature: of sampled texts.
+        max_grad_norm: longer gradients are shortened to it.
+        eval_samples: texts per evaluation prompt, before and after.
+        checkpoint_every: steps between checkpoints, with an `out` folder; 0: none.
+    """
+
+    steps: int = 200
+    batch_size: int = 64
+    lr: float = 1e-5
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = 0
+    beta: float = 0.1
+    max_kl: float | None = 1.0
+    max_new_tokens: int = 12
+    temperature: float = 1.0
+    max_grad_norm: float = 1.0
+    eval_samples: int = 4
+    checkpoint_every: int = 50
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "max_new_tokens", "eval_samples"):
+            at_least(name, getattr(self, name), 1)
+        for name in ("warmup_steps", "checkpoint_every", "seed"):
+            at_least(name, getattr(self, name), 0)
+        for name in ("lr", "temperature", "max_grad_norm"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} = {getattr(self, name)} must be positive")
+        if not self.beta > 0:
+            raise ValueError(
+                f"beta = {self.beta} must be positive: without a pull to the base no KL is measured"
+            )
+        if self.max_kl is not None and not self.max_kl > 0:
+            raise ValueError(f"max_kl = {self.max_kl} must be positive, or None for no bound")
+
+
+@dataclass(frozen=True)
+class RewardTuning(FeedbackTuning):
+    """Settings of RLOO.
+
+    Attributes:
+        samples_per_prompt: texts for each prompt of a step, each judged against the mean of the others; divides
+            `batch_size`.
+    """
+
+    samples_per_prompt: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("samples_per_prompt", self.samples_per_prompt, 2)
+        if self.batch_size % self.samples_per_prompt:
+            raise ValueError(
+                f"samples_per_prompt = {self.samples_per_prompt} must divide batch_size = {self.batch_size}"
+            )
+
+
+@dataclass(frozen=True)
+class PreferenceTuning(FeedbackTuning):
+    """Settings of DPO.
+
+    Attributes:
+        max_length: longer prompts with answers are cut, in tokens.
+        measure_every: steps between measurements of KL and length (and reward) by sampling; the KL bound is looked
+            at then.
+    """
+
+    batch_size: int = 8
+    max_length: int = 256
+    measure_every: int = 25
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("max_length", self.max_length, 2)
+        at_least("measure_every", self.measure_every, 1)
+
+
+@dataclass(frozen=True)
+class PreferencePair:
+    """A prompt with a better and a worse answer, each as it follows the prompt (with its leading blank, if any)."""
+
+    prompt: str
+    chosen: str
+    rejected: str
+
+
+def tune_on_reward(
+    model: LanguageModel,
+    prompts: Sequence[str],
+    reward: Reward,
+    config: RewardTuning | None = None,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    eval_prompts: Sequence[str] | None = None,
+    resume: bool = True,
+) -> TunedModel:
+    """Tune a copy of a model to write what a reward function likes, by trl's RLOOTrainer.
+
+    Args:
+        prompts: what it writes after.
+        reward: texts written (without prompt) -> a number each; the advantage of a text is its reward minus
+            beta times its log-ratio to the base, minus the mean of that over the other texts of its prompt.
+        config: defaults to `RewardTuning()`, meant for pretrained models; a tiny one takes lr=5e-4.
+        out: a folder for checkpoints and the tuned model. The same call goes on there after a kill, with the bits
+            of a run that was never stopped (same machine and number of threads), and returns a finished result
+            at once.
+        eval_prompts: for the measurement before and after; by default 64 of `prompts`.
+        resume: False starts anew and removes what `out` holds of an earlier run.
+
+    Raises:
+        ImportError: trl is not installed.
+        ValueError: no prompts, a model that can't be tuned, a reward that is not a finite number per text, or an
+            `out` that holds a run of other settings.
+
+    Example:
+        tuned = tune_on_reward(model, ["the film was", "a dull meal"], vader_word_reward, out="tuned")
+    """
+    trl = trl_run.require_trl()
+    from datasets import Dataset
+
+    config = RewardTuning() if config is None else config
+    given = _checked_prompts(prompts)
+
+    def score(completions: list[str], **_: Any) -> list[float]:
+        return scores(reward, completions).tolist()
+
+    def train(work: Path) -> tuple[Any, str]:
+        module, tokenizer = trl_run.load_policy(work)
+        settings = trl.RLOOConfig(
+            **trl_run.arguments(config, model, work, keep=out is not None),
+            num_generations=config.samples_per_prompt,
+            max_completion_length=config.max_new_tokens,
+            temperature=config.temperature,
+        )
+        trainer = trl.RLOOTrainer(
+            model=module,
+            reward_funcs=score,
+            args=settings,
+            train_dataset=Dataset.from_dict({"prompt": given}),
+            processing_class=tokenizer,
+        )
+        return trainer, trl_run.run(trainer, config, work)
+
+    about = {"method": "rloo", "reward": getattr(reward, "__qualname__", type(reward).__name__)}
+    texts = _some(given) if eval_prompts is None else _checked_prompts(eval_prompts)
+    return _tune(model, config, about, [given, texts], train, texts, reward, out, resume)
+
+
+def tune_on_preferences(
+    model: LanguageModel,
+    pairs: Sequence[PreferencePair],
+    config: PreferenceTuning | None = None,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    reward: Reward | None = None,
+    eval_prompts: Sequence[str] | None = None,
+    resume: bool = True,
+) -> TunedModel:
+    """Tune a copy of a model to prefer the chosen answers, by trl's DPOTrainer.
+
+    Args:
+        pairs: equal answers are a ValueError, since they say nothing.
+        config: defaults to `PreferenceTuning()`.
+        reward: measured on what the model writes, beside KL and length; it takes no part in tuning.
+        out, eval_prompts, resume: as for `tune_on_reward`; evaluation is on 64 of the pairs' prompts by default.
+
+    Raises:
+        as `tune_on_reward`.
+    """
+    trl = trl_run.require_trl()
+    from datasets import Dataset
+
+    from interp.models.loading import load_model
+
+    config = PreferenceTuning() if config is None else config
+    listed = list(pairs)
+    if not listed:
+        raise ValueError("pairs is empty: give at least one PreferencePair")
+    for pair in listed:
+        if pair.chosen == pair.rejected:
+            raise ValueError(
+                f"pairs: chosen and rejected are the same, {pair.chosen!r}; leave such pairs out"
+            )
+    prompts = _checked_prompts([pair.prompt for pair in listed])
+    texts = _some(prompts) if eval_prompts is None else _checked_prompts(eval_prompts)
+
+    def train(work: Path) -> tuple[Any, str]:
+        module, tokenizer = trl_run.load_policy(work)
+        settings = trl.DPOConfig(
+            **trl_run.arguments(config, model, work, keep=out is not None), max_length=config.max_length
+        )
+        columns = {
+            name: [getattr(pair, name) for pair in listed] for name in ("prompt", "chosen", "rejected")
+        }
+        trainer = trl.DPOTrainer(
+            model=module, args=settings, train_dataset=Dataset.from_dict(columns), processing_class=tokenizer
+        )
+        live = load_model(module, tokenizer=tokenizer)
+
+        def measured(step: int) -> dict[str, float]:
+            if step % config.measure_every and step != config.steps:
+                return {}
+            now = _behaviour(live, model, texts, reward, config)
+            values = {"kl": now.kl, "kl_per_text": now.kl_per_text, "length": now.length}
+            return values if now.reward is None else {**values, "reward": now.reward}
+
+        return trainer, trl_run.run(trainer, config, work, measured)
+
+    about = {"method": "dpo", "reward": None if reward is None else getattr(reward, "__qualname__", "given")}
+    content = [[pair.prompt, pair.chosen, pair.rejected] for pair in listed]
+    return _tune(model, config, about, [content, texts], train, texts, reward, out, resume)
+
+
+def _tune(
+    model: LanguageModel,
+    config: FeedbackTuning,
+    about: dict[str, Any],
+    data: Any,
+    train: Callable[[Path], tuple[Any, str]],
+    eval_prompts: list[str],
+    reward: Reward | None,
+    out: str | os.PathLike[str] | None,
+    resume: bool,
+) -> TunedModel:
+    """Prepare the folder, train, save the model, measure; or return what is there already."""
+    from interp.models.loading import load_model
+
+    digest = hashlib.sha256(json.dumps(data).encode()).hexdigest()
+    identity = {**about, "config": to_dict(config), "data": digest, "model": model.fingerprint()}
+    with _folder(out) as folder:
+        if _finished(folder, json.loads(json.dumps(identity)), resume):
+            logger.info("%s holds the finished tuning", folder)
+            return load_tuned(folder, device=model.device)
+        work = folder / WORK
+        write_json(folder / RUN, identity)
+        with trl_run.by_itself():
+            trl_run.save_base(model, work)
+            trainer, stopped = train(work)
+            shutil.rmtree(folder / MODEL, ignore_errors=True)
+            trainer.model.save_pretrained(folder / MODEL)
+            model.tokenizer.save_pretrained(folder / MODEL)
+            tuned = load_model(folder / MODEL, device=model.device)
+        result = TunedModel(
+            tuned,
+            about["method"],
+            trl_run.history(trainer.state.log_history),
+            _behaviour(model, model, eval_prompts, reward, config),
+            _behaviour(tuned, model, eval_prompts, reward, config),
+            trainer.state.global_step,
+            stopped,
+            None if out is None else folder / MODEL,
+        )
+        save_result(result, folder / RESULT)
+        shutil.rmtree(work)
+    return result
+
+
+def _finished(folder: Path, identity: dict[str, Any], resume: bool) -> bool:
+    """Whether the folder holds this run's result; ValueError where it holds another run."""
+    if not resume:
+        for path in (folder / RUN, folder / RESULT):
+            path.unlink(missing_ok=True)
+        for path in (folder / WORK, folder / MODEL):
+            shutil.rmtree(path, ignore_errors=True)
+    if not (folder / RUN).exists():
+        return False
+    before = read_json(folder / RUN)
+    if before != identity:
+        differing = [key for key in identity if before.get(key) != identity[key]]
+        raise ValueError(
+            f"out={str(folder)!r} holds a tuning with other {', '.join(differing)}: give the same, another folder, "
+            "or resume=False to replace it"
+        )
+    return (folder / RESULT).exists()
+
+
+def _behaviour(
+    model: LanguageModel,
+    base: LanguageModel,
+    prompts: list[str],
+    reward: Reward | None,
+    config: FeedbackTuning,
+) -> Behaviour:
+    written = continuations(
+        model,
+        prompts,
+        max_new_tokens=config.max_new_tokens,
+        samples=config.eval_samples,
+        temperature=config.temperature,
+        seed=config.seed,
+    )
+    kl = policy_divergence(model, base, written)
+    mean = measure(written, reward) if reward is not None else None
+    return Behaviour(
+        None if mean is None else mean.mean,
+        None if mean is None else mean.standard_error,
+        float(written.lengths.mean()),
+        kl.per_token,
+        kl.per_text,
+        f"{written.prompts[0]} … {written.texts[0]}",
+    )
+
+
+def _checked_prompts(prompts: Sequence[str]) -> list[str]:
+    if isinstance(prompts, str):
+        raise TypeError(f"prompts = {prompts!r} is one string: give a list of prompts")
+    if not prompts:
+        raise ValueError("prompts is empty: give at least one")
+    return list(prompts)
+
+
+def _some(prompts: list[str], n: int = 64) -> list[str]:
+    """At most n of the distinct prompts, spread over all."""
+    distinct = list(dict.fromkeys(prompts))
+    step = max(1, len(distinct) // n)
+    return distinct[::step][:n]
+
+
+@contextmanager
+def _folder(out: str | os.PathLike[str] | None) -> Iterator[Path]:
+    if out is not None:
+        Path(out).mkdir(parents=True, exist_ok=True)
+        yield Path(out)
+        return
+    with tempfile.TemporaryDirectory(prefix="interp-tuning-") as temporary:
+        yield Path(temporary)
