@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from interp.core.messages import warn_once
+from interp.core.transcripts import TranscriptFile, content_key, side_by_side
 
 Message = dict[str, str]
 
@@ -225,3 +227,32 @@ def _retry_after(header: str | None, otherwise: float) -> float:
         return min(float(header), LONGEST_WAIT) if header else otherwise
     except ValueError:
         return otherwise
+
+
+def ask_all(
+    chat: ChatModel,
+    conversations: Sequence[Sequence[Message]],
+    transcripts: str | os.PathLike[str] | None = None,
+    *,
+    show_progress: bool = True,
+) -> list[ChatReply]:
+    """A reply to every conversation, from the file of transcripts where it has them; new ones go there as they come.
+
+    Raises:
+        ConnectionError: some replies failed; those that came are kept, so that another try asks for the rest only.
+    """
+    store = TranscriptFile(transcripts, ChatReply.from_dict)
+    asked = {content_key(chat.name, chat.parameters, list(m)): m for m in conversations}
+    replies = {key: known for key in asked if (known := store.get(key)) is not None}
+
+    def ask(key: str) -> None:
+        replies[key] = reply = chat.complete(asked[key])
+        store.put(key, reply, model=chat.name, messages=list(asked[key]))
+
+    jobs = [partial(ask, key) for key in asked if key not in replies]
+    side_by_side(jobs, chat.workers, desc=chat.name, show_progress=show_progress)
+    if failed := [reply.error for reply in replies.values() if reply.error is not None]:
+        raise ConnectionError(
+            f"{chat.name}: {len(failed)} of {len(jobs)} replies failed ({failed[0]}); run again to ask for them"
+        )
+    return [replies[content_key(chat.name, chat.parameters, list(m))] for m in conversations]
