@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Int
 
 from interp.core.plotting import COLOURS, new_figure
 from interp.probes.reading import ReadOut
@@ -46,7 +47,7 @@ def plot_layers(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
 
 
 def plot_polar(reading: ReadOut, relations: Sequence[str] | None = None, *, max_edges: int = 400) -> Figure:
-    """Gold edges in polar coordinates, one panel a relation.
+    """The treebank's edges in polar coordinates, one panel a relation.
 
     The radius is the length of the edge in the probe's space, the angle is that between the edge and the
     relation's prototype: 0 degrees is aligned, 90 unrelated, 180 reversed. Edges of the relation are in colour,
@@ -59,9 +60,8 @@ def plot_polar(reading: ReadOut, relations: Sequence[str] | None = None, *, max_
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    counts = np.bincount(reading.edge_types[reading.edge_types >= 0], minlength=len(reading.relations))
-    frequent = [reading.relations[i] for i in np.argsort(-counts, kind="stable")[:8] if counts[i]]
-    names = list(frequent if relations is None else relations)
+    counts = _counts(reading)
+    names = [reading.relations[i] for i in _frequent(counts, 8)] if relations is None else list(relations)
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
     with mpl.rc_context({"font.size": 9}):
@@ -87,11 +87,14 @@ def plot_polar(reading: ReadOut, relations: Sequence[str] | None = None, *, max_
 
 
 def plot_cosines(readings: Mapping[str, ReadOut], *, max_edges: int = 60) -> Figure:
-    """Cosines of gold edges with each other, sorted by relation, one panel a probe: types show as blocks."""
+    """Cosines of the treebank's edges with each other, sorted by relation, one panel a probe: types show as blocks.
+
+    The twelve most frequent relations, at most `max_edges` edges of each.
+    """
     figure, axes = new_figure(1, len(readings), size=(4.2 * len(readings) + 0.8, 4.2))
     image = None
     for ax, (title, reading) in zip(np.atleast_1d(axes), readings.items(), strict=True):
-        kinds = [k for k in range(len(reading.relations)) if (reading.edge_types == k).any()]
+        kinds = sorted(_frequent(_counts(reading), 12))
         chosen = [np.flatnonzero(reading.edge_types == kind)[:max_edges] for kind in kinds]
         vectors = reading.edge_vectors[np.concatenate(chosen)]
         unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -106,8 +109,17 @@ def plot_cosines(readings: Mapping[str, ReadOut], *, max_edges: int = 60) -> Fig
     return figure
 
 
+def _counts(reading: ReadOut) -> Int[np.ndarray, " R"]:
+    """Edges of each relation type."""
+    return np.bincount(reading.edge_types[reading.edge_types >= 0], minlength=len(reading.relations))
+
+
+def _frequent(counts: Int[np.ndarray, " R"], n: int) -> list[int]:
+    return [int(i) for i in np.argsort(-counts, kind="stable")[:n] if counts[i]]
+
+
 def plot_tree(tree: DependencyTree, predicted: Sequence[Edge] = (), *, title: str = "") -> Figure:
-    """The gold tree above the words, the predicted edges below: green right, yellow wrong label or direction,
+    """The treebank's tree above the words, the predicted edges below: green right, yellow wrong label or direction,
     orange no such edge. Arrows point from the head to the dependent."""
     figure, ax = new_figure(size=(max(5.0, 0.95 * len(tree)), 3.9))
     for place, form in enumerate(tree.words):
@@ -125,7 +137,7 @@ def plot_tree(tree: DependencyTree, predicted: Sequence[Edge] = (), *, title: st
     tallest = _height(max(arcs, default=1)) + 0.55
     ax.set(xlim=(-0.7, len(tree) - 0.3), ylim=(-tallest if predicted else -0.4, tallest), title=title)
     ax.axis("off")
-    ax.text(-0.65, tallest - 0.1, "gold", fontsize=8, color=COLOURS[5], va="top")
+    ax.text(-0.65, tallest - 0.1, "treebank", fontsize=8, color=COLOURS[5], va="top")
     if predicted:
         ax.text(-0.65, 0.1 - tallest, "probe", fontsize=8, color=RIGHT, va="bottom")
     return figure
