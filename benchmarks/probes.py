@@ -3,7 +3,7 @@
 Three ways to train the probes of L layers on the same sentences, in one process, on the same batches:
 
   batched    `fit_probes` with all layers: every step projects, measures and updates all probes at once, on the
-             Gram form of the distances and the exact m k^2 form of the angular loss
+             Gram form of the distances and the exact m k^2 form of the angular loss, gradients written out
   loop       `fit_probes` once a layer: the same formulas, one layer at a time
   plain loop one layer at a time as the papers write the losses: explicit differences of all pairs of words
              [b n n k] and the m x m matrix of cosines
