@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.device import derive_seed
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
 
 Reward = Callable[[Sequence[str]], "ArrayLike"]
+Logits = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,8 @@ def measure(written: Continuations, reward: Reward) -> RewardMeasurement:
         ValueError: `reward` returns another number of values than it got texts, or one that is not finite.
     """
     rewards = scores(reward, written.texts).reshape(-1, written.samples)
-    means = rewards.mean(1) if len(rewards) > 1 else rewards[0]
     return RewardMeasurement(
-        float(rewards.mean()), _standard_error(means), float(written.lengths.mean()), rewards, written.texts
+        float(rewards.mean()), standard_error(rewards), float(written.lengths.mean()), rewards, written.texts
     )
 
 
@@ -162,21 +162,26 @@ def policy_divergence(
     At each token both next-token distributions are compared in full. That has the same expectation as the
     log-ratio of the tokens drawn, which tuning libraries log, and far less noise.
     """
+    return divergence(model.logits, reference.logits, written, batch_size=batch_size)
+
+
+def divergence(
+    ours: Logits, theirs: Logits, written: Continuations, *, batch_size: int = 32
+) -> PolicyDivergence:
+    """As `policy_divergence`, of any two functions from token ids and mask to logits."""
     sums: list[float] = []
     for start in range(0, len(written.texts), batch_size):
         rows = slice(start, start + batch_size)
         pairs = list(zip(written.prompt_ids[rows], written.new_ids[rows], strict=True))
-        ids, mask = _padded([before + new for before, new in pairs])
-        ours = model.logits(ids, attention_mask=mask).float().log_softmax(-1)
-        theirs = reference.logits(ids, attention_mask=mask).float().log_softmax(-1).to(ours.device)
-        kl: Float[Tensor, "b s"] = (ours.exp() * (ours - theirs)).sum(-1)
+        ids, mask = padded([before + new for before, new in pairs])
+        p = ours(ids, attention_mask=mask).float().log_softmax(-1)
+        q = theirs(ids, attention_mask=mask).float().log_softmax(-1).to(p.device)
+        kl: Float[Tensor, "b s"] = (p.exp() * (p - q)).sum(-1)
         for row, (before, new) in zip(kl, pairs, strict=True):
             sums.append(float(row[len(before) - 1 : len(before) + len(new) - 1].double().sum()))
-    texts = np.array(sums)
-    by_prompt = texts.reshape(-1, written.samples)
-    means = by_prompt.mean(1) if len(by_prompt) > 1 else by_prompt[0]
+    texts = np.array(sums).reshape(-1, written.samples)
     per_token = float(texts.sum() / written.lengths.sum())
-    return PolicyDivergence(per_token, float(texts.mean()), _standard_error(means))
+    return PolicyDivergence(per_token, float(texts.mean()), standard_error(texts))
 
 
 def scores(reward: Reward, texts: Sequence[str]) -> NDArray[np.float64]:
@@ -205,12 +210,15 @@ def _until_end(ids: list[int], ends: set[int]) -> tuple[int, ...]:
     return tuple(ids[: last + 1])
 
 
-def _padded(rows: list[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
+def padded(rows: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "b s"], Int[Tensor, "b s"]]:
+    """Ids and mask of texts, padded on the right."""
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
     mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
     return ids, mask
 
 
-def _standard_error(values: NDArray[np.float64]) -> float:
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+def standard_error(values: NDArray[np.float64]) -> float:
+    """Of the mean of values [prompts samples]: from the prompts' means, or from one prompt's samples; else NaN."""
+    means = values.mean(1) if len(values) > 1 else values[0]
+    return float(means.std(ddof=1) / math.sqrt(len(means))) if len(means) > 1 else math.nan

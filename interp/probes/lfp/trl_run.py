@@ -163,13 +163,15 @@ def _watch(config: FeedbackTuning, measure: Callable[[int], dict[str, float]] | 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             if "loss" not in logs:
                 return
-            self.bar.update(1)
             if measure is not None:
                 measured = measure(state.global_step)
                 logs |= measured
                 state.log_history[-1].update(measured)
             kl = logs.get("kl")
-            self.bar.set_postfix_str(", ".join(f"{k} {logs[k]:.3f}" for k in ("reward", "kl") if k in logs))
+            shown = ", ".join(f"{k} {logs[k]:.3f}" for k in ("reward", "kl") if k in logs)
+            if shown:
+                self.bar.set_postfix_str(shown, refresh=False)
+            self.bar.update(1)
             if config.max_kl is not None and kl is not None and kl > config.max_kl:
                 self.stopped = f"KL {kl:.3f} nats a token passed max_kl = {config.max_kl:g}"
                 logger.warning("step %d: %s; stopping", state.global_step, self.stopped)

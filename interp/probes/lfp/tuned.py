@@ -11,6 +11,7 @@ from interp.core.files import read_json, write_json
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from interp.models.language_model import LanguageModel
 
@@ -88,6 +89,12 @@ class TunedModel:
         import pandas as pd
 
         return pd.DataFrame(list(self.history))
+
+    def plot(self) -> Figure:
+        """Reward, KL and length over the steps."""
+        from interp.probes.lfp.tuning_plots import plot_tuning
+
+        return plot_tuning(self)
 
     def __str__(self) -> str:
         names = [n for n in COLUMNS if any(n in row for row in self.history)]
