@@ -177,9 +177,10 @@ def spearman(
 
 def _ranks(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """[b n]: what lies below each value in each sample, and half of what is equal to it."""
-    values, group = np.unique(x, return_inverse=True)
-    in_group = np.zeros((len(weights), len(values)))
-    np.add.at(in_group, (slice(None), group), weights)
+    group = np.unique(x, return_inverse=True)[1]
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    in_group = np.add.reduceat(weights[:, order], starts, axis=1)
     return (in_group.cumsum(1) - in_group / 2)[:, group]
 
 

@@ -7,7 +7,7 @@ and u one direction for all.  A probe must read v from the tuned activations, an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from interp.probes.lfp.saes import RECIPE
 from interp.probes.lfp.triples import ContrastiveTriple
 from interp.sae.dictionary import Dictionary
 from interp.sae.evaluate import SAEEvaluation, evaluate
-from interp.sae.training import train
+from interp.sae.training import TrainedSAE, train
 
 CONCEPTS, CONCEPTS_OF_WORD, CONCEPTS_OF_TEXT = 40, 3, 2
 WORDS, NEUTRAL_WORDS = 200, 50
@@ -115,9 +115,10 @@ def read_planted(
     """Train a dictionary on the tokens of the model tuned by `gamma` and read the feedback from its features."""
     tokens = torch.from_numpy(planted.tokens(gamma)).float()
     options: dict[str, Any] = {**RECIPE, "d_sae": d_sae, "l1_coefficient": l1_coefficient, "steps": steps}
-    sae = train(
+    trained = train(
         tokens, batch_size=512, seed=seed, tracker="none", progress=False, device="cpu", **options
-    ).sae
+    )
+    sae = cast(TrainedSAE, trained).sae
     features = TripleFeatures(*(_encode(sae, part) for part in planted.tuned(gamma)))
     quality = evaluate(sae, stream=TensorStream(tokens), progress=False)
     feedback = cross_validated_feedback(

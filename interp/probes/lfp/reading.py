@@ -114,10 +114,24 @@ def target_words(
     return np.asarray(words), np.asarray([lexicon[word] for word in words], dtype=np.float64)
 
 
-def by_word(raw: Float[np.ndarray, "2n"], words: np.ndarray, lexicon: Mapping[str, float]) -> FeedbackReading:
-    """Rescale the numbers of all rows to the lexicon's range and average them over each word's rows."""
+def by_word(
+    raw: Float[np.ndarray, "2n"],
+    words: np.ndarray,
+    lexicon: Mapping[str, float],
+    *,
+    may_be_constant: bool = False,
+) -> FeedbackReading:
+    """Rescale the numbers of all rows to the lexicon's range and average them over each word's rows.
+
+    Raises ValueError for numbers that are nearly all the same, unless they may be: then each word is read as the middle
+    of the range.
+    """
     values = np.asarray(list(lexicon.values()))
-    scaled = rescale_to_range(raw, float(values.min()), float(values.max()))
+    low, high = float(values.min()), float(values.max())
+    if may_be_constant and np.ptp(np.percentile(raw, [10, 90])) == 0:
+        scaled = np.full(len(raw), (low + high) / 2)
+    else:
+        scaled = rescale_to_range(raw, low, high)
     names, group, counts = np.unique(words, return_inverse=True, return_counts=True)
     return FeedbackReading(
         words=tuple(names.tolist()),
@@ -142,7 +156,7 @@ def out_of_fold(
     def fit_and_predict(train: np.ndarray, test: np.ndarray) -> np.ndarray:
         return FeedbackProbe(alpha).fit_rows(X[train], y[train]).predict(X[test])
 
-    return _over_folds(fit_and_predict, groups, n_folds, seed)
+    return _over_folds(fit_and_predict, groups, np.sign(y), n_folds, seed)
 
 
 @dataclass(frozen=True)
@@ -194,7 +208,7 @@ def cross_validated_pairs(
         probe = PairFeedbackProbe(C).fit(inside[0][inside[1] == 1], inside[0][inside[1] == 0])
         return probe.predict(X[test])
 
-    odds = _over_folds(fit_and_predict, both, n_folds, seed)
+    odds = _over_folds(fit_and_predict, both, y, n_folds, seed)
     high, low = odds[: len(chosen)], odds[len(chosen) :]
     return PairReading(share((odds > 0) == (y == 1)), share(high > low), high, low)
 
@@ -202,10 +216,16 @@ def cross_validated_pairs(
 def _over_folds(
     fit_and_predict: Callable[[np.ndarray, np.ndarray], np.ndarray],
     groups: np.ndarray,
+    classes: np.ndarray,
     n_folds: int,
     seed: int,
 ) -> np.ndarray:
-    from sklearn.model_selection import GroupKFold
+    """No group is on both sides, and every fold has about the same share of each class.
+
+    Were the shares uneven, a probe that reads nothing would lean to the class that is rarer in the rows it is tried on,
+    and look worse than chance.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold
 
     at_least("n_folds", n_folds, 2)
     n_groups = len(np.unique(groups))
@@ -214,7 +234,7 @@ def _over_folds(
             f"{n_groups} distinct words for {n_folds} folds: give more words, or a smaller n_folds"
         )
     predicted = np.empty(len(groups))
-    folds = GroupKFold(n_folds, shuffle=True, random_state=seed)
-    for train, test in folds.split(predicted, groups=groups):
+    folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)
+    for train, test in folds.split(predicted, classes, groups):
         predicted[test] = fit_and_predict(train, test)
     return predicted

@@ -1,0 +1,162 @@
+"""What a probe reads: SAE features (or raw MLP outputs) of texts, of several layers side by side.
+
+Layers stand in ascending order of their number, whatever the order of the mapping; `feature_places` says which column
+is which.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.activations.batching import ContextRunner
+from interp.activations.packing import ContextBatch, TokenContexts
+from interp.core.messages import one_of, warn_once
+from interp.models.fingerprint import of_other_weights
+from interp.models.sites import Site
+from interp.probes.lfp.probe import Place, TripleFeatures
+from interp.probes.lfp.triples import ContrastiveTriple
+from interp.sae.dictionary import Dictionary
+
+if TYPE_CHECKING:
+    from interp.models.language_model import LanguageModel
+
+POOLS = ("last", "mean")
+_log = logging.getLogger(__name__)
+
+Read = Callable[[int, Tensor], Tensor]  # (layer, activations [n d]) -> columns [n k] on the CPU
+
+
+def collect_features(
+    model: LanguageModel, texts: Sequence[str], saes: Mapping[int, Dictionary], pool: str = "last"
+) -> Float[np.ndarray, "n F"]:
+    """SAE features of the MLP outputs, concatenated over the layers of `saes` in ascending order.
+
+    Args:
+        pool: "last": at each text's last token; "mean": the features' mean over its tokens. Special tokens don't
+            count, nor does position 0, whose activations are out of the ordinary and in no dictionary's training.
+
+    Raises:
+        ValueError: no texts or dictionaries, a dictionary of another site or width, a text with no token that counts,
+            activations that are NaN.
+    """
+    layers = _layers(saes)
+    fingerprint = model.fingerprint() if any(sae.metadata.model_fingerprint for sae in saes.values()) else {}
+    for layer in layers:
+        known = saes[layer].metadata
+        if known.site not in (None, f"mlp_out.{layer}"):
+            raise ValueError(
+                f"the dictionary of layer {layer} was trained at {known.site}, not at mlp_out.{layer}"
+            )
+        if of_other_weights(known.model_fingerprint, fingerprint):
+            warn_once(
+                _log,
+                f"other weights {fingerprint['weights']} {layer}",
+                f"the dictionary of layer {layer} was trained on activations of other weights than {model.name}'s",
+            )
+
+    def encode(layer: int, x: Tensor) -> Tensor:
+        sae = saes[layer]
+        return sae.encode(x.to(sae.b_dec.device)).cpu()
+
+    return _collect(model, texts, layers, pool, encode, [saes[layer].cfg.d_sae for layer in layers])
+
+
+def collect_activations(
+    model: LanguageModel, texts: Sequence[str], layers: Sequence[int], pool: str = "last"
+) -> Float[np.ndarray, "n Ld"]:
+    """The raw MLP outputs, concatenated over layers in ascending order; otherwise as `collect_features`."""
+    ascending = _layers(dict.fromkeys(layers))
+    widths = [model.width(Site("mlp_out", layer)) for layer in ascending]
+    return _collect(model, texts, ascending, pool, lambda _, x: x.cpu(), widths)
+
+
+def collect_triples(
+    model: LanguageModel,
+    triples: Sequence[ContrastiveTriple],
+    source: Mapping[int, Dictionary] | Sequence[int],
+) -> TripleFeatures:
+    """Features (of dictionaries) or raw MLP outputs (of layers) of all texts of triples, at their target words.
+
+    Texts that occur more than once run through the model once. Raises ValueError where there are no triples.
+    """
+    if not triples:
+        raise ValueError("triples is empty: there is nothing to read features from")
+    columns = [[getattr(t, name) for t in triples] for name in ("positive", "negative", "neutral")]
+    distinct = list(dict.fromkeys(text for column in columns for text in column))
+    row = {text: i for i, text in enumerate(distinct)}
+    if isinstance(source, Mapping):
+        values = collect_features(model, distinct, source)
+    else:
+        values = collect_activations(model, distinct, source)
+    return TripleFeatures(*(values[[row[text] for text in column]] for column in columns))
+
+
+def feature_places(saes: Mapping[int, Dictionary]) -> list[Place]:
+    """(layer, latent) of every column of `collect_features`."""
+    return [(layer, latent) for layer in _layers(saes) for latent in range(saes[layer].cfg.d_sae)]
+
+
+def _layers(by_layer: Mapping[int, object]) -> list[int]:
+    if not by_layer:
+        raise ValueError("no layers: give at least one")
+    if wrong := [layer for layer in by_layer if isinstance(layer, bool) or not isinstance(layer, int)]:
+        raise TypeError(f"layers are integers, got {wrong}: as strings, 10 would come before 2")
+    return sorted(by_layer)
+
+
+@torch.no_grad()
+def _collect(
+    model: LanguageModel,
+    texts: Sequence[str],
+    layers: Sequence[int],
+    pool: str,
+    read: Read,
+    widths: Sequence[int],
+) -> np.ndarray:
+    one_of("pool", pool, POOLS)
+    if isinstance(texts, str) or not texts:
+        raise ValueError(f"texts = {texts!r}: give a list of one or more texts")
+    sites = [Site("mlp_out", layer) for layer in layers]
+    contexts = TokenContexts.from_ids(
+        list(model.tokenize(list(texts)).rows()), special_token_ids=sorted(model.special_token_ids)
+    )
+    out = np.empty((len(texts), sum(widths)), dtype=np.float32)
+    edges = np.cumsum([0, *widths])
+    for batch, activations in ContextRunner(model, contexts, sites).run(np.arange(len(contexts))):
+        counted = _counted(batch, texts)
+        rows = batch.context_ids.numpy()
+        for site, layer, first, last in zip(sites, layers, edges[:-1], edges[1:], strict=True):
+            out[rows, first:last] = _pooled(activations[site].float(), counted, pool, layer, read)
+    return out
+
+
+def _counted(batch: ContextBatch, texts: Sequence[str]) -> Bool[Tensor, "b s"]:
+    counted = batch.attention_mask.bool() & ~batch.special & (batch.position_ids > 0)
+    if not bool(counted.any(1).all()):
+        empty = int(batch.context_ids[~counted.any(1)][0])
+        raise ValueError(
+            f"text {empty} ({texts[empty]!r}) has no token behind position 0, where activations are out of the "
+            "ordinary: put words before it"
+        )
+    return counted
+
+
+def _pooled(
+    act: Float[Tensor, "b s d"], counted: Bool[Tensor, "b s"], pool: str, layer: int, read: Read
+) -> Float[Tensor, "b k"]:
+    counted = counted.to(act.device)
+    if pool == "last":
+        place = torch.arange(counted.shape[1], device=act.device).expand(counted.shape)
+        last = torch.where(counted, place, -1).amax(1)
+        return read(layer, act[torch.arange(len(act), device=act.device), last])
+    text = counted.nonzero()[:, 0].cpu()
+    values = read(layer, act[counted])
+    sums = values.new_zeros(len(act), values.shape[1]).index_add_(0, text, values)
+    return sums / counted.sum(1, keepdim=True).cpu()
