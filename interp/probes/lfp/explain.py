@@ -11,7 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -56,9 +56,14 @@ class Explanation:
 
 
 class Explainer(Protocol):
-    """Whatever describes features, all of them at once: some tests and requests belong together."""
+    """Whatever describes features, all of them at once: some tests and requests belong together.
+
+    Attributes:
+        name, settings: what explanations depend on beside the contexts, as JSON values.
+    """
 
     name: str
+    settings: dict[str, Any]
 
     def explain(self, contexts: TopContexts) -> list[Explanation]:
         """One explanation per feature, in order."""
@@ -90,6 +95,7 @@ class LexiconExplainer:
         if not 0 < level < 1:
             raise ValueError(f"level = {level} must lie between 0 and 1")
         self.name = "lexicon"
+        self.settings: dict[str, Any] = {"n_shuffles": n_shuffles, "level": level, "seed": seed}
         self._valence, self._n_shuffles, self._level, self._seed = valence, n_shuffles, level, seed
 
     def explain(self, contexts: TopContexts) -> list[Explanation]:
@@ -168,6 +174,12 @@ class ChatExplainer:
     ) -> None:
         at_least("n_records", n_records, 1)
         self.name = chat.name
+        self.settings: dict[str, Any] = {
+            **chat.parameters,
+            "task": task,
+            "n_records": n_records,
+            "seed": seed,
+        }
         self._chat, self._transcripts, self._task = chat, transcripts, task
         self._n_records, self._seed = n_records, seed
 

@@ -11,7 +11,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -44,9 +44,14 @@ class Question:
 
 
 class Judge(Protocol):
-    """Whatever tells from a description in which texts a feature is active; all questions come at once."""
+    """Whatever tells from a description in which texts a feature is active; all questions come at once.
+
+    Attributes:
+        name, settings: what verdicts depend on beside the questions, as JSON values.
+    """
 
     name: str
+    settings: dict[str, Any]
 
     def judge(self, questions: Sequence[Question]) -> list[np.ndarray | None]:
         """For every question the chance that the feature is active, by text; None where no answer can be read."""
@@ -62,8 +67,8 @@ class LexiconJudge:
     """
 
     def __init__(self, valence: Callable[[str], float] = word_valence) -> None:
-        self.name = "lexicon"
-        self._valence = valence
+        self.name, self._valence = "lexicon", valence
+        self.settings: dict[str, Any] = {}
 
     def judge(self, questions: Sequence[Question]) -> list[np.ndarray | None]:
         """See `Judge`."""
@@ -93,7 +98,7 @@ class ChatJudge:
     """
 
     def __init__(self, chat: ChatModel, transcripts: str | os.PathLike[str] | None = None) -> None:
-        self.name = chat.name
+        self.name, self.settings = chat.name, dict(chat.parameters)
         self._chat, self._transcripts = chat, transcripts
 
     def judge(self, questions: Sequence[Question]) -> list[np.ndarray | None]:
