@@ -23,15 +23,15 @@ TEMPLATES = (
     "the first word that came to my mind was {word}",
     "if i had to sum it up in one word, i would say {word}",
     "she looked at the page and read the word {word}",
-    "at the top of the review stood just one word: {word}",
+    "at the head of the review stood just one word: {word}",
     "when they asked him about the film, he said {word}",
-    "my friends talk about this book and the word they use is {word}",
+    "people talk about this book and the word they use is {word}",
     "on the last page somebody had written {word}",
     "the answer that most visitors gave was {word}",
 )
 NEUTRAL_WORDS = tuple(
     "usual typical wooden metal square round narrow wide local central digital daily weekly yellow brown orange "
-    "northern western vertical double single table window paper number letter corner bottle garden river station "
+    "northern western vertical double single table window paper letter corner bottle garden river station "
     "engine summer kitchen morning carry measure count arrive include".split()
 )
 
