@@ -45,8 +45,8 @@ def require_trl() -> Any:
     return trl
 
 
-def save_base(model: LanguageModel, work: Path) -> None:
-    """Write the model where trl reads both the policy to be tuned and the reference from."""
+def check_model(model: LanguageModel) -> None:
+    """Raise ValueError for a model that can't be tuned."""
     if model.engine != "huggingface" or model.truncated_from is not None:
         raise ValueError(
             f"model={model.name!r}: tuning needs a whole model of engine='huggingface', this one is "
@@ -56,6 +56,10 @@ def save_base(model: LanguageModel, work: Path) -> None:
         raise ValueError(
             f"model={model.name!r} has no tokenizer: load it with load_model(..., tokenizer=...)"
         )
+
+
+def save_base(model: LanguageModel, work: Path) -> None:
+    """Write the model where trl reads both the policy to be tuned and the reference from."""
     shutil.rmtree(work / BASE, ignore_errors=True)
     model.module.save_pretrained(work / BASE)  # type: ignore[operator]
     model.tokenizer.save_pretrained(work / BASE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -270,8 +271,10 @@ def _tune(
     """Prepare the folder, train, save the model, measure; or return what is there already."""
     from interp.models.loading import load_model
 
+    trl_run.check_model(model)
     digest = hashlib.sha256(json.dumps(data).encode()).hexdigest()
-    identity = {**about, "config": to_dict(config), "data": digest, "model": model.fingerprint()}
+    print_of_model = {key: value for key, value in model.fingerprint().items() if key != "name"}
+    identity = {**about, "config": to_dict(config), "data": digest, "model": print_of_model}
     with _folder(out) as folder:
         if _finished(folder, json.loads(json.dumps(identity)), resume):
             logger.info("%s holds the finished tuning", folder)
@@ -338,7 +341,7 @@ def _behaviour(
     mean = measure(written, reward) if reward is not None else None
     return Behaviour(
         None if mean is None else mean.mean,
-        None if mean is None else mean.standard_error,
+        None if mean is None or math.isnan(mean.standard_error) else mean.standard_error,
         float(written.lengths.mean()),
         kl.per_token,
         kl.per_text,
