@@ -20,7 +20,7 @@ from interp.core.progress import progress
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
-    from interp.probes.lfp.tuning import FeedbackTuning
+    from interp.probes.lfp.tuning_config import FeedbackTuning
 
 BASE, CHECKPOINTS = "base", "checkpoints"
 STATE = "trainer_state.json"  # the file that transformers writes last into a checkpoint
@@ -190,17 +190,20 @@ def _watch(config: FeedbackTuning, measure: Callable[[int], dict[str, float]] | 
 
 @contextmanager
 def by_itself() -> Iterator[None]:
-    """Leave the global random generators, which trl seeds, as they were, and keep transformers' own bars away."""
-    from transformers.utils import logging as transformers_logging
+    """Leave the global random generators, which trl seeds, as they were, and keep the libraries' own bars away."""
+    from datasets.utils import logging as datasets_bars
+    from transformers.utils import logging as transformers_bars
 
-    before, bars = RngBundle.capture(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
+    generators = RngBundle.capture()
+    shown = [bars for bars in (datasets_bars, transformers_bars) if bars.is_progress_bar_enabled()]
+    for bars in shown:
+        bars.disable_progress_bar()
     try:
         with warnings.catch_warnings():
             # trl 1.16 sets `gradient_checkpointing`, which transformers 5.24 renamed.
             warnings.filterwarnings("ignore", r".*gradient_checkpointing.*", FutureWarning)
             yield
     finally:
-        before.restore()
-        if bars:
-            transformers_logging.enable_progress_bar()
+        generators.restore()
+        for bars in shown:
+            bars.enable_progress_bar()

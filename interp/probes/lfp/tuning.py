@@ -18,107 +18,31 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from interp.core.config import to_dict
+from interp.core.device import derive_seed
 from interp.core.files import read_json, write_json
-from interp.core.messages import at_least
 from interp.probes.lfp import trl_run
 from interp.probes.lfp.sampling import Reward, continuations, measure, policy_divergence, scores
 from interp.probes.lfp.tuned import MODEL, RESULT, Behaviour, TunedModel, load_tuned, save_result
+from interp.probes.lfp.tuning_config import FeedbackTuning, PreferenceTuning, RewardTuning
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
 
+__all__ = [
+    "PreferencePair",
+    "PreferenceTuning",
+    "RewardTuning",
+    "tune_on_preferences",
+    "tune_on_reward",
+]
 RUN, WORK = "run.json", "work"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class FeedbackTuning:
-    """What both kinds of tuning share.
-
-    Attributes:
-        steps: of the optimiser (AdamW, all parameters, float32).
-        batch_size: texts (RLOO) or pairs (DPO) a step.
-        lr, schedule, warmup_steps: learning rate and its course.
-        beta: strength of the pull to the base model.
-        max_kl: the run stops when the KL to the base passes this many nats per token written; None: no bound.
-        max_new_tokens, temperature: of sampled texts.
-        max_grad_norm: longer gradients are shortened to it.
-        eval_samples: texts per evaluation prompt, before and after.
-        checkpoint_every: steps between checkpoints, with an `out` folder; 0: none.
-    """
-
-    steps: int = 200
-    batch_size: int = 64
-    lr: float = 1e-5
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_steps: int = 0
-    beta: float = 0.1
-    max_kl: float | None = 1.0
-    max_new_tokens: int = 12
-    temperature: float = 1.0
-    max_grad_norm: float = 1.0
-    eval_samples: int = 4
-    checkpoint_every: int = 50
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "max_new_tokens", "eval_samples"):
-            at_least(name, getattr(self, name), 1)
-        for name in ("warmup_steps", "checkpoint_every", "seed"):
-            at_least(name, getattr(self, name), 0)
-        for name in ("lr", "temperature", "max_grad_norm"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} = {getattr(self, name)} must be positive")
-        if not self.beta > 0:
-            raise ValueError(
-                f"beta = {self.beta} must be positive: without a pull to the base no KL is measured"
-            )
-        if self.max_kl is not None and not self.max_kl > 0:
-            raise ValueError(f"max_kl = {self.max_kl} must be positive, or None for no bound")
-
-
-@dataclass(frozen=True)
-class RewardTuning(FeedbackTuning):
-    """Settings of RLOO.
-
-    Attributes:
-        samples_per_prompt: texts for each prompt of a step, each judged against the mean of the others; divides
-            `batch_size`.
-    """
-
-    samples_per_prompt: int = 4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("samples_per_prompt", self.samples_per_prompt, 2)
-        if self.batch_size % self.samples_per_prompt:
-            raise ValueError(
-                f"samples_per_prompt = {self.samples_per_prompt} must divide batch_size = {self.batch_size}"
-            )
-
-
-@dataclass(frozen=True)
-class PreferenceTuning(FeedbackTuning):
-    """Settings of DPO.
-
-    Attributes:
-        max_length: longer prompts with answers are cut, in tokens.
-        measure_every: steps between measurements of KL and length (and reward) by sampling; the KL bound is looked
-            at then.
-    """
-
-    batch_size: int = 8
-    max_length: int = 256
-    measure_every: int = 25
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("max_length", self.max_length, 2)
-        at_least("measure_every", self.measure_every, 1)
 
 
 @dataclass(frozen=True)
@@ -177,12 +101,13 @@ def tune_on_reward(
             num_generations=config.samples_per_prompt,
             max_completion_length=config.max_new_tokens,
             temperature=config.temperature,
+            shuffle_dataset=False,
         )
         trainer = trl.RLOOTrainer(
             model=module,
             reward_funcs=score,
             args=settings,
-            train_dataset=Dataset.from_dict({"prompt": given}),
+            train_dataset=Dataset.from_dict({"prompt": _one_pass(given, config)}),
             processing_class=tokenizer,
         )
         return trainer, trl_run.run(trainer, config, work)
@@ -355,6 +280,18 @@ def _checked_prompts(prompts: Sequence[str]) -> list[str]:
     if not prompts:
         raise ValueError("prompts is empty: give at least one")
     return list(prompts)
+
+
+def _one_pass(prompts: list[str], config: RewardTuning) -> list[str]:
+    """The prompts of all steps in their order, each shuffling of the given ones after the other.
+
+    trl 1.16 draws its order anew at each epoch from a generator that a resumed run starts afresh, so there is one
+    epoch only.
+    """
+    random = np.random.default_rng(derive_seed(config.seed, "order of prompts"))
+    n = config.steps * (config.batch_size // config.samples_per_prompt)
+    order = np.concatenate([random.permutation(len(prompts)) for _ in range(-(-n // len(prompts)))])
+    return [prompts[i] for i in order[:n]]
 
 
 def _some(prompts: list[str], n: int = 64) -> list[str]:
