@@ -1,4 +1,4 @@
-"""`interp probe structural`, `interp probe polar`."""
+"""`interp probe structural`, `interp probe polar`, and, from a file of its own, `interp probe lfp`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from interp.cli.lfp import lfp
 from interp.cli.options import Device, Dtype, Model
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
 
-app = typer.Typer(help="Read syntax trees out of a model's activations.", no_args_is_help=True)
+app = typer.Typer(
+    help="Read syntax trees, or the feedback that a model was tuned on, out of its activations.",
+    no_args_is_help=True,
+)
+app.command()(lfp)
 
 Treebank = Annotated[
     str,

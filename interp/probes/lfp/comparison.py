@@ -131,14 +131,14 @@ def compare_pairs(
     n_folds: int = 5,
     seed: int = 0,
 ) -> dict[str, PairReading]:
-    """Tell chosen from rejected answers by token-mean features of both models; no prompt on both sides of a split."""
+    """Tell chosen from rejected answers by token-mean features of both models; no answer on both sides of a split."""
     sides = [[pair.prompt + pair.chosen for pair in pairs], [pair.prompt + pair.rejected for pair in pairs]]
-    prompts = [pair.prompt for pair in pairs]
+    answers = [pair.chosen for pair in pairs], [pair.rejected for pair in pairs]
     found = {}
     for name, (model, saes) in (("", tuned), (", base model", base)):
         for kind, source in (("features", saes), ("raw activations", sorted(saes))):
             chosen, rejected = (_token_means(model, texts, source) for texts in sides)
-            read = cross_validated_pairs(chosen, rejected, prompts, n_folds=n_folds, seed=seed)
+            read = cross_validated_pairs(chosen, rejected, *answers, n_folds=n_folds, seed=seed)
             found[kind + name] = read
     return found
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from interp.core.messages import at_least
 from interp.probes.lfp.tuning import PreferenceTuning, RewardTuning
@@ -25,6 +27,7 @@ class DictionarySettings:
     l1_coefficient: float = 1e-3
     steps: int = 2000
     batch_size: int = 512
+    tokens: int | None = 100_000
     context_size: int = 256
 
     def __post_init__(self) -> None:
@@ -84,3 +87,17 @@ class LFPConfig:
     ablation: AblationSettings = field(default_factory=AblationSettings)
     description: DescriptionSettings = field(default_factory=DescriptionSettings)
     seed: int = 0
+
+    @classmethod
+    def for_pairs(cls, by_pairs: bool) -> LFPConfig:
+        """Defaults for tuning by preference pairs, or else by reward."""
+        return cls(tuning=PreferenceTuning() if by_pairs else RewardTuning())
+
+
+def with_options(config: LFPConfig, *, seed: int | None = None, **groups: Mapping[str, Any]) -> LFPConfig:
+    """The settings with some replaced, by group; None keeps what there is."""
+    changed: dict[str, Any] = {} if seed is None else {"seed": seed}
+    for group, values in groups.items():
+        given = {name: value for name, value in values.items() if value is not None}
+        changed[group] = replace(getattr(config, group), **given)
+    return replace(config, **changed)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from interp.core.config import from_dict, to_dict
 from interp.core.device import derive_seed
+from interp.core.files import read_json_lines
 from interp.core.messages import at_least
+from interp.core.transcripts import content_key
 from interp.probes.lfp.sampling import continuations
+from interp.probes.lfp.stages import run_stage
 from interp.probes.lfp.triples import TEMPLATES, ContrastiveTriple, build_lexicon_triples
 from interp.probes.lfp.tuning import PreferencePair
 
@@ -131,3 +136,36 @@ def beginnings(texts: Sequence[str], *, seed: int = 0) -> list[str]:
     rng = np.random.default_rng(derive_seed(seed, "beginnings"))
     low, high = WORDS_OF_PROMPT
     return [" ".join(text.split()[: rng.integers(low, high + 1)]) for text in texts]
+
+
+def kept_data(
+    out: str | os.PathLike[str],
+    model: LanguageModel,
+    texts: Sequence[str] | None = None,
+    *,
+    pairs: Sequence[PreferencePair] = (),
+    **settings: Any,
+) -> LFPData:
+    """As `lexicon_data`, kept in ``out/data``: a run that goes on there doesn't let the model write its texts again."""
+    about = {key: value for key, value in model.fingerprint().items() if key != "name"}
+    inputs = {"model": about, "texts": None if texts is None else content_key(list(texts)), **settings}
+    made = run_stage(
+        Path(out), "data", inputs, lambda folder: lexicon_data(model, texts, **settings).to_dict()
+    )
+    return replace(LFPData.from_dict(made), pairs=tuple(pairs))
+
+
+def load_pairs(path: str | os.PathLike[str]) -> tuple[PreferencePair, ...]:
+    """Preference pairs from a .jsonl file, a row each with prompt, chosen and rejected.
+
+    Raises ValueError for a broken line (by its number) or no line at all.
+    """
+    pairs = tuple(
+        from_dict(PreferencePair, row, where=f"{path}, pair {n}")
+        for n, row in enumerate(read_json_lines(path), 1)
+    )
+    if not pairs:
+        raise ValueError(
+            f"{path} holds no pairs: give lines like {{'prompt': ..., 'chosen': ..., 'rejected': ...}}"
+        )
+    return pairs

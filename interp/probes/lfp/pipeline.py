@@ -174,6 +174,7 @@ class LFPPipeline:
                 l1_coefficient=config.l1_coefficient,
                 steps=config.steps,
                 batch_size=config.batch_size,
+                tokens=config.tokens,
                 context_size=config.context_size,
                 seed=self.config.seed,
                 out=folder / name,

@@ -27,6 +27,7 @@ def plot_divergence(
     figure, axes = new_figure(1, 2, (8.6, 3.0))
     for ax, values, label in zip(axes, (absolute, relative), ("Σ ‖Δp‖", "Σ ‖Δp‖ / Σ ‖p‖"), strict=True):
         colours = [COLOURS[1] if layer in layers else COLOURS[0] for layer in values]
+        ax.set_axisbelow(True)
         ax.bar(list(values), list(values.values()), color=colours)
         ax.set(xlabel="layer (orange: chosen)", ylabel=label)
         ax.xaxis.get_major_locator().set_params(integer=True)
@@ -53,10 +54,11 @@ def plot_columns(columns: Mapping[str, Mapping[str, Any]]) -> Figure:
             value, low, high = columns[name][key]
             if value is None:
                 continue
-            colour = COLOURS[1] if name == "tuned" else COLOURS[0] if name == "base" else COLOURS[5]
+            colour = COLOURS[1] if name == "tuned" else COLOURS[0] if name == "base model" else COLOURS[5]
             ax.barh(k, value, color=colour, height=0.7)
             if low is not None:
                 ax.plot([low, high], [k, k], color="black", linewidth=1.2)
+        ax.set_axisbelow(True)
         ax.axvline(chance, color="black", linestyle="--", linewidth=0.8)
         ax.set(yticks=range(len(names)), yticklabels=names if ax is axes[0] else [], title=label)
         ax.invert_yaxis()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,17 @@ import torch
 from interp.models.chat_endpoint import ChatReply, Message
 from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
+from interp.probes.lfp.config import (
+    AblationSettings,
+    DescriptionSettings,
+    DictionarySettings,
+    LayerChoice,
+    LFPConfig,
+    ProbeSettings,
+)
+from interp.probes.lfp.data import LFPData
+from interp.probes.lfp.triples import build_lexicon_triples
+from interp.probes.lfp.tuning import RewardTuning
 from interp.sae.tied import TiedSAE, TiedSAEConfig
 from tests.models.tiny import tiny_model
 
@@ -19,6 +31,7 @@ NEUTRAL = ("old", "red", "round", "wooden")
 SUBJECTS = ("film", "meal", "house", "song")
 FRAME = ("the", "was", "and", ".")
 D_SAE = 48
+LEXICON = dict(zip((*POSITIVE, *NEGATIVE), (1.9, 3.1, 2.8, 3.0, -2.5, -2.0, -2.3, -2.1), strict=True))
 
 
 def word_tokenizer() -> Any:
@@ -53,6 +66,38 @@ def sentences() -> list[str]:
             tail = f" and the {SUBJECTS[(s + 1) % 4]} was {word}" if (s + a) % 2 else ""
             made.append(f"the {subject} was {word}{tail} .")
     return made
+
+
+def moved(model: LanguageModel, by: float = 0.05, seed: int = 1) -> LanguageModel:
+    """A copy whose parameters have moved at random: stands in for a tuned model."""
+    module = copy.deepcopy(model.module)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(by * torch.randn(parameter.shape, generator=generator))
+    return load_model(module, tokenizer=model.tokenizer)
+
+
+def small_data(model: LanguageModel) -> LFPData:
+    templates = [f"the {subject} was {{word}}" for subject in SUBJECTS]
+    triples = build_lexicon_triples(templates, LEXICON, 48, 0, model.tokenizer, neutral=NEUTRAL, share=0.5)
+    prompts = [f"the {subject} was" for subject in SUBJECTS]
+    return LFPData(tuple(prompts), (*prompts, "the"), tuple(sentences()), tuple(triples), lexicon=LEXICON)
+
+
+def small_config(**changes: Any) -> LFPConfig:
+    """Seconds for all stages together."""
+    return LFPConfig(
+        **{
+            "tuning": RewardTuning(steps=4, batch_size=8, lr=1e-3, max_new_tokens=4, checkpoint_every=2),
+            "layers": LayerChoice(k=2),
+            "dictionaries": DictionarySettings(steps=60, batch_size=64),
+            "probe": ProbeSettings(n_folds=4, n_draws=2, n_bootstrap=20),
+            "ablation": AblationSettings(n_features=3, n_random=2, samples=2),
+            "description": DescriptionSettings(n_features=5, n_top=6, n_each=3, threshold=1.0),
+            **changes,
+        }
+    )
 
 
 class ScriptedChat:

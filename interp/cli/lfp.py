@@ -1,0 +1,126 @@
+"""`interp probe lfp`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interp.cli.options import Device, Dtype, Model, TextColumn
+
+
+def lfp(
+    model: Model,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Folder of the run: one subfolder a stage, config.yaml, report/. Run again to go on there."
+        ),
+    ],
+    text: Annotated[
+        str | None,
+        typer.Option(
+            help="Texts like those that the model is to be tuned on: a .txt/.jsonl/.parquet file, a folder, a datasets name, "
+            "'python-docs'. Default: short openings ('the film was') and what the model itself writes after them."
+        ),
+    ] = None,
+    text_column: TextColumn = "text",
+    tuned: Annotated[
+        str | None,
+        typer.Option(help="A model tuned already (folder or hub name): skips the tuning by reward."),
+    ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .jsonl file of rows with prompt, chosen, rejected: tune by these (DPO) instead of by reward."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settings of all stages (.yaml or .json): edit the config.yaml of a run. Options given here go first."
+        ),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Of tuning.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Of tuning. Default 1e-5; tiny models take 5e-4.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Pull to the base model.")] = None,
+    max_kl: Annotated[
+        float | None, typer.Option(help="Tuning stops when the KL to the base passes it (nats a token).")
+    ] = None,
+    k: Annotated[int | None, typer.Option(help="How many layers to look at.")] = None,
+    how: Annotated[
+        str | None, typer.Option(help="Layers that tuning moved most: highest; least: lowest.")
+    ] = None,
+    expansion: Annotated[float | None, typer.Option(help="Latents per dimension of the SAEs.")] = None,
+    l1_coefficient: Annotated[float | None, typer.Option(help="Sparsity of the SAEs.")] = None,
+    n_texts: Annotated[int, typer.Option(help="Texts for the SAEs and the descriptions.")] = 1500,
+    n_triples: Annotated[int, typer.Option(help="Contrastive triples for the probe.")] = 1000,
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            help="An OpenAI-compatible endpoint that describes features and judges the descriptions, such as http://localhost:8000/v1; "
+            "the key is read from OPENAI_API_KEY. Default: the lexicon does both, offline."
+        ),
+    ] = None,
+    chat_model: Annotated[str | None, typer.Option(help="The model's name at that endpoint.")] = None,
+    workers: Annotated[int, typer.Option(help="Requests to the endpoint at the same time.")] = 4,
+    until: Annotated[
+        str, typer.Option(help="Last stage to run: tune, rank, saes, probe, ablate or describe.")
+    ] = "describe",
+    seed: Annotated[int | None, typer.Option(help="Of data, tuning, SAEs, folds and controls.")] = None,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+) -> None:
+    """Learned feedback patterns: what tuning by feedback wrote into a model.
+
+    Tunes the model to write words of positive feeling (VADER), ranks the layers by how far they moved, trains SAEs on their
+    MLP outputs before and after, reads the feedback of held-out words from the features beside the base model and other
+    controls, silences the features that the probe relies on, and describes them. Needs the extra 'feedback'.
+
+    Example: interp probe lfp --model smollm2-135m --out lfp/
+
+    With a judge: interp probe lfp --model smollm2-135m --out lfp/ --base-url http://localhost:8000/v1 --chat-model my-model
+    """
+    from interp.activations.text import load_text
+    from interp.core.config import load_config, save_config
+    from interp.models.loading import load_model
+    from interp.probes.lfp.config import LFPConfig, with_options
+    from interp.probes.lfp.data import kept_data, load_pairs
+    from interp.probes.lfp.pipeline import LFPPipeline
+
+    preferred = () if pairs is None else load_pairs(pairs)
+    settings = load_config(config, LFPConfig) if config is not None else LFPConfig.for_pairs(bool(preferred))
+    settings = with_options(
+        settings,
+        seed=seed,
+        tuning={"steps": steps, "lr": lr, "beta": beta, "max_kl": max_kl, "seed": seed},
+        layers={"k": k, "how": how},
+        dictionaries={"expansion": expansion, "l1_coefficient": l1_coefficient},
+    )
+    lm = load_model(model, device=device, dtype=dtype)
+    texts = None if text is None else list(load_text(text, text_column=text_column))
+    data = kept_data(
+        out, lm, texts, pairs=preferred, n_texts=n_texts, n_triples=n_triples, seed=settings.seed
+    )
+    options: dict[str, Any] = {}
+    if base_url is not None:
+        options = _chat(base_url, chat_model, workers, settings.seed, out / "transcripts.jsonl")
+    if tuned is not None:
+        options["tuned"] = load_model(tuned, device=device, dtype=dtype)
+    save_config(out / "config.yaml", settings)
+    typer.echo(LFPPipeline(lm, data, settings, out, **options).report(until))
+    typer.echo(f"saved to {out}")
+
+
+def _chat(
+    base_url: str, chat_model: str | None, workers: int, seed: int, transcripts: Path
+) -> dict[str, Any]:
+    from interp.models.chat_endpoint import ChatEndpoint
+    from interp.probes.lfp.explain import ChatExplainer
+    from interp.probes.lfp.judge import ChatJudge
+
+    if chat_model is None:
+        raise ValueError("base_url needs chat_model: say which model to ask there, --chat-model NAME")
+    chat = ChatEndpoint(base_url, chat_model, workers=workers, seed=seed)
+    return {"explainer": ChatExplainer(chat, transcripts, seed=seed), "judge": ChatJudge(chat, transcripts)}
