@@ -67,7 +67,7 @@ def harvest(
 def train(
     store: Annotated[Path, typer.Option(help="A store made by 'interp harvest'.")],
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is continued.")],
-    architecture: Annotated[str, typer.Option(help="gated or standard.")] = "gated",
+    architecture: Annotated[str, typer.Option(help="gated, standard or tied.")] = "gated",
     d_sae: Annotated[int, typer.Option(help="Number of latents.")] = 4608,
     l1_coefficient: Annotated[
         float, typer.Option(help="Sparsity weight on the loss summed over dimensions.")

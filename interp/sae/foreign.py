@@ -21,13 +21,14 @@ from interp.sae.gated import GatedSAE, GatedSAEConfig
 from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
 from interp.sae.saving import fill
 from interp.sae.standard import StandardSAE, StandardSAEConfig
+from interp.sae.tied import TiedSAE
 
 
 def exportable(sae: Dictionary) -> Dictionary:
-    """A copy on the CPU that takes raw activations."""
+    """A copy on the CPU that takes raw activations; of a tied SAE, the standard SAE of the same function."""
     if getattr(sae, "W_mag", None) is not None:
         raise ValueError("tied = False: other libraries have no Gated SAE with its own W_mag")
-    sae = copy.deepcopy(sae).cpu()
+    sae = sae.to_standard().cpu() if isinstance(sae, TiedSAE) else copy.deepcopy(sae).cpu()
     if not sae.metadata.activation_scale_folded:
         sae.fold_activation_scale_(sae.metadata.activation_scale)
     return sae

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from interp.core.device import make_generator
 from interp.sae.dictionary import SMALLEST_NORM, Dictionary, DictionaryConfig, SAELoss
-from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
+from interp.sae.jumprelu import JumpReLUSAE
 from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
 from interp.sae.kernels.lists import LossOptions, StandardGrads, StandardParams
+from interp.sae.standard import StandardSAE, StandardSAEConfig
 
 
 @dataclass(frozen=True)
@@ -115,13 +116,17 @@ class TiedSAE(Dictionary):
         super().fold_activation_scale_(c, into=into)
 
     @torch.no_grad()
-    def to_jumprelu(self) -> JumpReLUSAE:
-        """The same function as a JumpReLU SAE with thresholds 0."""
-        cfg = JumpReLUConfig(self.cfg.d_in, self.cfg.d_sae, apply_b_dec_to_input=False, dtype=self.cfg.dtype)
-        sae = JumpReLUSAE(cfg, device=self.W.device)
+    def to_standard(self) -> StandardSAE:
+        """The same function as a standard SAE whose input isn't centred."""
+        cfg = StandardSAEConfig(self.cfg.d_in, self.cfg.d_sae, False, self.cfg.dtype)
+        sae = StandardSAE(cfg, seed=None, device=self.W.device)
         for name in ("W_enc", "W_dec"):
             getattr(sae, name).copy_(self.W_dec)
         sae.b_enc.copy_(self.b_enc)
         sae.b_dec.copy_(self.b_dec)
         sae.metadata = self.metadata
         return sae
+
+    def to_jumprelu(self) -> JumpReLUSAE:
+        """The same function as a JumpReLU SAE with thresholds 0."""
+        return self.to_standard().to_jumprelu()

@@ -61,11 +61,8 @@ def collect_features(
                 f"the dictionary of layer {layer} was trained on activations of other weights than {model.name}'s",
             )
 
-    def encode(layer: int, x: Tensor) -> Tensor:
-        sae = saes[layer]
-        return sae.encode(x.to(sae.b_dec.device)).cpu()
-
-    return _collect(model, texts, layers, pool, encode, [saes[layer].cfg.d_sae for layer in layers])
+    widths = [saes[layer].cfg.d_sae for layer in layers]
+    return _collect(model, texts, layers, pool, lambda layer, x: _encoded(saes[layer], x), widths)
 
 
 def collect_activations(
@@ -75,6 +72,25 @@ def collect_activations(
     ascending = _layers(dict.fromkeys(layers))
     widths = [model.width(Site("mlp_out", layer)) for layer in ascending]
     return _collect(model, texts, ascending, pool, lambda _, x: x.cpu(), widths)
+
+
+@torch.no_grad()
+def encode_activations(
+    values: Float[np.ndarray, "n Ld"], saes: Mapping[int, Dictionary]
+) -> Float[np.ndarray, "n F"]:
+    """The features of raw MLP outputs that `collect_activations` read at the last tokens, without another pass.
+
+    Equal to `collect_features` with ``pool="last"``; means don't commute with an encoder.
+
+    Raises ValueError where the columns are not those of these dictionaries' layers.
+    """
+    layers = _layers(saes)
+    widths = [saes[layer].cfg.d_in for layer in layers]
+    if values.ndim != 2 or values.shape[1] != sum(widths):
+        raise ValueError(f"values have shape {values.shape}; layers {layers} ask for [n {sum(widths)}]")
+    parts = np.split(values, np.cumsum(widths)[:-1], axis=1)
+    columns = [_encoded(saes[layer], torch.from_numpy(x)) for layer, x in zip(layers, parts, strict=True)]
+    return torch.cat(columns, dim=1).float().numpy()
 
 
 def collect_triples(
@@ -101,6 +117,10 @@ def collect_triples(
 def feature_places(saes: Mapping[int, Dictionary]) -> list[Place]:
     """(layer, latent) of every column of `collect_features`."""
     return [(layer, latent) for layer in _layers(saes) for latent in range(saes[layer].cfg.d_sae)]
+
+
+def _encoded(sae: Dictionary, x: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
+    return sae.encode(x.to(sae.b_dec.device)).cpu()
 
 
 def _layers(by_layer: Mapping[int, object]) -> list[int]:

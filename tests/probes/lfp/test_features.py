@@ -14,6 +14,7 @@ from interp.probes.lfp.features import (
     collect_activations,
     collect_features,
     collect_triples,
+    encode_activations,
     feature_places,
 )
 from interp.probes.lfp.triples import ContrastiveTriple
@@ -79,6 +80,13 @@ def test_raw_activations(deep: LanguageModel) -> None:
     assert np.allclose(found, expected, atol=1e-5)
     mean = collect_activations(deep, TEXTS[:2], [2], "mean")
     assert np.allclose(mean[1], by_hand(deep, TEXTS[1], 2, False)[1:].mean(0).numpy(), atol=1e-5)
+
+
+def test_features_of_activations_that_were_read_before(deep: LanguageModel) -> None:
+    raw = collect_activations(deep, TEXTS, list(SAES))
+    assert np.allclose(encode_activations(raw, SAES), collect_features(deep, TEXTS, SAES), atol=1e-6)
+    with pytest.raises(ValueError, match=r"layers \[2, 10\] ask for \[n 64\]"):
+        encode_activations(raw, {2: SAES[2], 10: SAES[10]})
 
 
 def test_special_tokens_do_not_count() -> None:
