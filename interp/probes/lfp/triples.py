@@ -82,7 +82,7 @@ def build_lexicon_triples(
         tokenizer: keep only words that are one token behind a blank.
         neutral: words that replace the target in the neutral text, best of the same part of speech.
         share: of the lexicon's entries at each end that are strong enough: the quarter of the highest valence, if
-            above 0, and the quarter of the lowest. 0.5 takes all.
+            above 0, and the quarter of the lowest. 1 takes every word that has a sign.
 
     Raises ValueError for a template without a slot or one that starts with it, and where no word is left.
     """
@@ -115,8 +115,8 @@ def strong_words(
     lexicon: Mapping[str, float], share: float = 0.25
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The entries at the two ends of the lexicon, `share` of it each: positive and negative words, letters only."""
-    if not 0 < share <= 0.5:
-        raise ValueError(f"share = {share} must lie in (0, 0.5]")
+    if not 0 < share <= 1:
+        raise ValueError(f"share = {share} must lie in (0, 1]")
     ranked = sorted(lexicon, key=lambda word: (lexicon[word], word))
     k = max(1, round(share * len(ranked)))
     up = [word for word in ranked[-k:] if lexicon[word] > 0 and word.isalpha()]

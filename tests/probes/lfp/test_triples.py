@@ -65,6 +65,15 @@ def test_the_default_words_are_the_outer_quarters_of_vader() -> None:
     assert not any(word in vader_lexicon() for t in TEMPLATES for word in t.replace(":", " ").split())
 
 
+def test_the_share_of_words() -> None:
+    lopsided = {"good": 1.0, "nice": 2.0, "great": 3.0, "so": 0.0, "bad": -1.0}
+    assert strong_words(lopsided, 0.4) == (("great", "nice"), ("bad",))
+    assert strong_words(lopsided, 1.0) == (("good", "great", "nice"), ("bad",))
+    for share in (0.0, 1.5):
+        with pytest.raises(ValueError, match="share"):
+            strong_words(lopsided, share)
+
+
 def test_the_seed_decides() -> None:
     a, b = build_lexicon_triples(n=50, seed=1), build_lexicon_triples(n=50, seed=1)
     assert a == b
