@@ -43,6 +43,7 @@ def lfp(
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Of tuning.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Texts (or pairs) a step of tuning.")] = None,
     lr: Annotated[float | None, typer.Option(help="Of tuning. Default 1e-5; tiny models take 5e-4.")] = None,
     beta: Annotated[float | None, typer.Option(help="Pull to the base model.")] = None,
     max_kl: Annotated[
@@ -94,7 +95,14 @@ def lfp(
     settings = with_options(
         settings,
         seed=seed,
-        tuning={"steps": steps, "lr": lr, "beta": beta, "max_kl": max_kl, "seed": seed},
+        tuning={
+            "steps": steps,
+            "batch_size": batch_size,
+            "lr": lr,
+            "beta": beta,
+            "max_kl": max_kl,
+            "seed": seed,
+        },
         layers={"k": k, "how": how},
         dictionaries={"expansion": expansion, "l1_coefficient": l1_coefficient},
     )

@@ -135,11 +135,14 @@ def compare_pairs(
     sides = [[pair.prompt + pair.chosen for pair in pairs], [pair.prompt + pair.rejected for pair in pairs]]
     answers = [pair.chosen for pair in pairs], [pair.rejected for pair in pairs]
     found = {}
-    for name, (model, saes) in (("", tuned), (", base model", base)):
-        for kind, source in (("features", saes), ("raw activations", sorted(saes))):
-            chosen, rejected = (_token_means(model, texts, source) for texts in sides)
-            read = cross_validated_pairs(chosen, rejected, *answers, n_folds=n_folds, seed=seed)
-            found[kind + name] = read
+    for name, model, source in (
+        ("tuned", tuned.model, tuned.saes),
+        ("base model", base.model, base.saes),
+        ("raw activations", tuned.model, sorted(tuned.saes)),
+        ("raw activations, base model", base.model, sorted(base.saes)),
+    ):
+        chosen, rejected = (_token_means(model, texts, source) for texts in sides)
+        found[name] = cross_validated_pairs(chosen, rejected, *answers, n_folds=n_folds, seed=seed)
     return found
 
 

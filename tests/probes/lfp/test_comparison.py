@@ -99,10 +99,8 @@ def test_pairs_are_told_apart_by_what_their_answers_share_and_by_nothing_else() 
         return compare_pairs(side, side, pairs, n_folds=4)
 
     shared = read(lambda k: ("film", "song"))
-    assert list(shared) == [
-        "features", "raw activations", "features, base model", "raw activations, base model",
-    ]  # fmt: skip
-    assert shared["features"].accuracy == shared["features, base model"].accuracy
+    assert list(shared) == ["tuned", "base model", "raw activations", "raw activations, base model"]
+    assert shared["tuned"].accuracy == shared["base model"].accuracy
     assert all(float(found.accuracy) > 0.9 for found in shared.values())
     rng = np.random.default_rng(0)
     ends = [tuple(rng.permutation(["film", "song"]).tolist()) for _ in words]

@@ -222,12 +222,7 @@ def test_tuning_by_pairs_adds_the_classification_probe(tmp_path: Path) -> None:
     report = run_lfp(model, preference_data(model), config, tmp_path, until="probe", progress=False)
     assert report.results["tune"]["method"] == "dpo"
     pairs = report.results["probe"]["pairs"]
-    assert list(pairs) == [
-        "features",
-        "raw activations",
-        "features, base model",
-        "raw activations, base model",
-    ]
+    assert list(pairs) == ["tuned", "base model", "raw activations", "raw activations, base model"]
     assert all(0 <= row["accuracy"][0] <= 1 for row in pairs.values())
     assert "chosen or rejected, held-out" in str(report)
 
