@@ -44,6 +44,7 @@ RECIPE: dict[str, Any] = {
     "lr_decay": 0.0,
 }
 REPORT, ACTIVATIONS = "saes.json", "activations"
+_SHARD = 16_384  # tokens that a kill of the harvest costs at most
 _ENOUGH = 10_000  # tokens on which a latent must stay silent to count as dead
 
 
@@ -158,7 +159,15 @@ def _train(
     sites = [f"mlp_out.{layer}" for layer in layers]
     store = cast(
         ActivationStore,
-        harvest(model, contexts, sites, folder / ACTIVATIONS, dtype="float32", progress=progress),
+        harvest(
+            model,
+            contexts,
+            sites,
+            folder / ACTIVATIONS,
+            dtype="float32",
+            shard_tokens=_SHARD,
+            progress=progress,
+        ),
     )
     shared = {
         key: settings[key] for key in ("l1_coefficient", "steps", "batch_size", "normalization", "seed")
@@ -194,6 +203,7 @@ def _finished(folder: Path, settings: Mapping[str, Any]) -> FeedbackSAEs:
                 f"out = {str(folder)!r} holds dictionaries made with {name} = {known.get(name)!r}, now it is "
                 f"{value!r}: choose another folder or remove this one"
             )
+    shutil.rmtree(folder / ACTIVATIONS, ignore_errors=True)  # a kill may have come just before
     return load_feedback_saes(folder)
 
 
