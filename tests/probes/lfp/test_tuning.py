@@ -106,7 +106,7 @@ def test_a_run_that_passes_the_kl_bound_stops_and_says_so(
 ) -> None:
     free = tune_on_reward(tiny_llama, PROMPTS, low_letters, replace(BY_REWARD, steps=20))
     bound = free.history[9]["kl"]
-    passed = next(row["step"] for row in free.history if row["kl"] > bound)
+    passed = next(int(row["step"]) for row in free.history if row["kl"] > bound)
     tuned = tune_on_reward(tiny_llama, PROMPTS, low_letters, replace(BY_REWARD, steps=20, max_kl=bound))
     assert tuned.steps == passed < 20
     assert tuned.history == free.history[:passed]
