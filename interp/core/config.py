@@ -117,6 +117,19 @@ def _build_sequence(kind: Any, arguments: tuple[Any, ...], value: Any, where: st
     return kind(items)
 
 
+def first_difference(saved: Any, asked: Any, where: str = "") -> tuple[str, Any, Any] | None:
+    """The first place in which two nested dictionaries and lists differ, with both values; None where they agree."""
+    if isinstance(saved, dict) and isinstance(asked, dict):
+        keys = [*saved, *(key for key in asked if key not in saved)]
+        pairs = [(f"{where}.{key}" if where else key, saved.get(key), asked.get(key)) for key in keys]
+    elif isinstance(saved, list) and isinstance(asked, list) and len(saved) == len(asked):
+        pairs = [(f"{where}[{k}]", *both) for k, both in enumerate(zip(saved, asked, strict=True))]
+    else:
+        return None if saved == asked else (where, saved, asked)
+    differences = (first_difference(before, now, name) for name, before, now in pairs)
+    return next((found for found in differences if found is not None), None)
+
+
 def _name(hint: Any) -> str:
     return (
         hint.__name__

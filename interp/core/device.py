@@ -89,8 +89,10 @@ def derive_seed(seed: int, *keys: int | str) -> int:
     Raises ValueError for a negative seed or key.
     """
     numbers = [zlib.crc32(key.encode()) if isinstance(key, str) else int(key) for key in keys]
-    if min(seed, *numbers, 0) < 0:
-        raise ValueError(f"seed = {seed} and its keys {keys} must not be negative")
+    if seed < 0:
+        raise ValueError(f"seed = {seed} must not be negative")
+    if min(numbers, default=0) < 0:
+        raise ValueError(f"keys = {keys} of a seed must not be negative")
     # The keys go in as a spawn key: as further entropy, (1,) and (1, 0) would be the same seed.
     word = np.random.SeedSequence(seed, spawn_key=tuple(numbers)).generate_state(1, np.uint64)[0]
     return int(word) >> 1

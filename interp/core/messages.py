@@ -32,6 +32,13 @@ def at_least(argument: str, value: object, least: int) -> None:
         raise ValueError(f"{argument} = {value} must be at least {least}")
 
 
+def each_once(argument: str, values: Iterable[Any]) -> None:
+    """Raise ValueError where a value comes twice: it would count as two independent ones."""
+    seen = list(values)
+    if twice := [value for k, value in enumerate(seen) if value in seen[:k]]:
+        raise ValueError(f"{argument}: {twice[0]!r} is there twice; name each once")
+
+
 def warn_once(logger: logging.Logger, key: str, message: str) -> None:
     """Log a warning the first time `key` comes up in this process."""
     if (logger.name, key) not in _said:

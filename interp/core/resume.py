@@ -19,7 +19,7 @@ from interp.core.checkpoint import (
     remove_after,
     save_checkpoint,
 )
-from interp.core.config import to_dict
+from interp.core.config import first_difference, to_dict
 from interp.core.device import RngBundle, derive_seed, seed_everything
 from interp.core.history import History
 from interp.core.stream import DataStream
@@ -153,21 +153,10 @@ def _fixed_config(trainer: Trainer, task: Any) -> dict[str, Any]:
 
 
 def _compare(asked: dict[str, Any], checkpoint: Checkpoint) -> None:
-    differing = _difference(checkpoint.meta["config"], asked)
+    differing = first_difference(checkpoint.meta["config"], asked)
     if differing is not None:
         name, before, now = differing
         raise ValueError(
             f"{checkpoint.path} was made with {name} = {before!r}, this run asks for {now!r}; use the same value, "
             "another folder, or start anew (resume=None, --no-resume)"
         )
-
-
-def _difference(saved: Any, asked: Any, where: str = "") -> tuple[str, Any, Any] | None:
-    """The first field in which two nested configurations differ."""
-    if isinstance(saved, dict) and isinstance(asked, dict):
-        for key in [*saved, *(key for key in asked if key not in saved)]:
-            found = _difference(saved.get(key), asked.get(key), f"{where}.{key}" if where else key)
-            if found is not None:
-                return found
-        return None
-    return None if saved == asked else (where, saved, asked)

@@ -99,8 +99,17 @@ class TranscriptFile(Generic[R]):
 def side_by_side(
     jobs: Sequence[Callable[[], None]], workers: int, *, desc: str = "", show_progress: bool = True
 ) -> None:
-    """Run jobs, `workers` at a time; the first that fails, or an interrupt, ends it and drops those not begun."""
+    """Run jobs, `workers` at a time; the first that fails, or an interrupt, ends it and drops those not begun.
+
+    One worker is this thread: an interrupt reaches the job, and no thread computes on while Python shuts down.
+    """
     bar = progress(total=len(jobs), desc=desc, enabled="auto" if show_progress and jobs else False)
+    if workers == 1:
+        with bar:
+            for job in jobs:
+                job()
+                bar.update()
+        return
     with bar, ThreadPoolExecutor(max_workers=workers) as pool:
         futures = [pool.submit(job) for job in jobs]
         try:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from interp.core.config import from_dict, load_config, save_config, to_dict
+from interp.core.config import first_difference, from_dict, load_config, save_config, to_dict
 from interp.core.trainer import TrainerConfig
 
 
@@ -145,3 +145,11 @@ def test_yaml_is_plain_and_in_the_order_of_the_fields(tmp_path):
     text = (tmp_path / "c.yaml").read_text()
     assert "!!" not in text
     assert list(yaml.safe_load(text)) == list(to_dict(FULL))
+
+
+def test_the_first_difference_is_named_with_both_values():
+    saved = {"a": {"b": 1, "c": [1, {"d": 2}]}, "e": [1]}
+    assert first_difference(saved, {"a": {"b": 1, "c": [1, {"d": 2}]}, "e": [1]}) is None
+    assert first_difference(saved, {**saved, "a": {"b": 1, "c": [1, {"d": 3}]}}) == ("a.c[1].d", 2, 3)
+    assert first_difference(saved, {**saved, "e": [1, 2]}) == ("e", [1], [1, 2])
+    assert first_difference(saved, {**saved, "f": 4}) == ("f", None, 4)

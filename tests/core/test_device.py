@@ -67,9 +67,11 @@ def test_streams_of_neighbouring_keys_are_not_correlated():
     assert correlations.abs().max() < 5 / 4000**0.5
 
 
-@pytest.mark.parametrize("arguments", [(-1,), (0, -2)])
-def test_negative_seeds_are_refused(arguments):
-    with pytest.raises(ValueError, match="must not be negative"):
+@pytest.mark.parametrize(
+    ("arguments", "message"), [((-1, "initial"), r"^seed = -1 must"), ((0, -2), r"^keys = \(-2,\) of a seed")]
+)
+def test_negative_seeds_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
         make_generator(*arguments)
 
 

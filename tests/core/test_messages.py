@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from interp.core.messages import at_least, nearest, one_of, warn_once
+from interp.core.messages import at_least, each_once, nearest, one_of, warn_once
 
 
 def test_the_nearest_name_and_all_of_them():
@@ -31,6 +31,12 @@ def test_at_least():
     for value in (1.0, "1", True, None):
         with pytest.raises(TypeError, match=r"steps = .*: give an integer"):
             at_least("steps", value, 1)
+
+
+def test_each_once():
+    each_once("seeds", (0, 1, 2))
+    with pytest.raises(ValueError, match="seeds: 1 is there twice; name each once"):
+        each_once("seeds", (0, 1, 2, 1))
 
 
 def test_a_warning_is_said_once_for_each_logger(caplog):

@@ -28,6 +28,13 @@ def test_jobs_run_at_the_same_time() -> None:
     assert len(done) == 6
 
 
+def test_one_worker_is_the_calling_thread() -> None:
+    """A second thread that computes on while Python shuts down after an interrupt aborts the process."""
+    threads: list[int] = []
+    side_by_side([lambda: threads.append(threading.get_ident())] * 2, workers=1, show_progress=False)
+    assert threads == [threading.get_ident()] * 2
+
+
 def test_a_failing_job_ends_it_and_drops_what_has_not_begun() -> None:
     begun: list[int] = []
 
@@ -37,5 +44,5 @@ def test_a_failing_job_ends_it_and_drops_what_has_not_begun() -> None:
         raise ValueError("job failed")
 
     with pytest.raises(ValueError, match="job failed"):
-        side_by_side([lambda k=k: job(k) for k in range(200)], workers=1, show_progress=False)
+        side_by_side([lambda k=k: job(k) for k in range(200)], workers=2, show_progress=False)
     assert len(begun) < 200
