@@ -86,7 +86,7 @@ def test_a_step_follows_autograd_and_adam(backend: str, reduction: str) -> None:
         adam.zero_grad()
         loss.backward()
         adam.step()
-        assert float(step(x, 0.3, 0.01).loss) == pytest.approx(float(loss), rel=1e-9)
+        assert float(step(x, 0.3, 0.01).loss) == pytest.approx(loss.item(), rel=1e-9)
     for ours, theirs in ((sae.W, W), (sae.b_enc, b_enc), (sae.b_dec, b_dec)):
         assert torch.allclose(ours, theirs, atol=1e-10)
 

@@ -53,10 +53,15 @@ class FeedbackReading:
         return feedback_agreement(self.predicted, self.true, n_bootstrap=n_bootstrap, seed=seed)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a word, the best and worst liked first and last."""
+        """One row a word, the best and worst liked first and last; `error` is ``|predicted - true|``."""
         import pandas as pd
 
-        columns: dict[str, Any] = {"true": self.true, "predicted": self.predicted, "count": self.counts}
+        columns: dict[str, Any] = {
+            "true": self.true,
+            "predicted": self.predicted,
+            "error": np.abs(self.predicted - self.true),
+            "count": self.counts,
+        }
         return pd.DataFrame(columns, index=pd.Index(self.words, name="word")).sort_values("true")[::-1]
 
     def plot(self) -> Figure:

@@ -22,6 +22,7 @@ def test_planted_feedback_is_read_from_held_out_words() -> None:
     frame = reading.to_frame()
     assert frame["count"].sum() == 1200
     assert frame["true"].is_monotonic_decreasing
+    assert frame["error"].mean() == pytest.approx(a.absolute_error.value)
     assert reading.plot().axes[0].get_xlabel() == "true feedback"
 
 
