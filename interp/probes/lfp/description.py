@@ -30,7 +30,7 @@ class FeatureDescriptions:
         return {
             "explainer": self.explainer,
             "explanations": [to_dict(e) for e in self.explanations],
-            "judge": to_dict(self.scores),
+            "judge": self.scores.to_dict(),
         }
 
     def __str__(self) -> str:

@@ -10,11 +10,12 @@ import os
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from interp.core.config import to_dict
 from interp.core.device import derive_seed
 from interp.core.messages import at_least
 from interp.models.chat_endpoint import ChatModel, Message, ask_all
@@ -150,19 +151,44 @@ class DescriptionScore:
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """One question put to the judge about a feature, and what it said.
+
+    Attributes:
+        description: the feature's own, or another one's.
+        texts, active: what was asked about, and the truth.
+        chances: the judge's, by text; None where its answer could not be read.
+    """
+
+    layer: int
+    latent: int
+    own_description: bool
+    description: str
+    texts: tuple[str, ...]
+    active: tuple[bool, ...]
+    chances: tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
 class JudgeReport:
     """Scores of descriptions; prints as a table.
 
     Attributes:
         judge: its name.
         scores: of the features that could be judged.
+        judgements: everything that was asked and said.
         n_unreadable, n_skipped: questions whose answer could not be read; features without held-out contexts.
     """
 
     judge: str
     scores: tuple[DescriptionScore, ...]
+    judgements: tuple[Judgement, ...] = field(default=(), repr=False)
     n_unreadable: int = 0
     n_skipped: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, without the judgements."""
+        return to_dict(replace(self, judgements=()))
 
     @property
     def balanced_accuracy(self) -> float | None:
@@ -216,34 +242,32 @@ def score_descriptions(
         raise ValueError("explanations are not of contexts.features, in their order: explain these contexts")
     usable = [k for k, f in enumerate(contexts.features) if f.held_out and f.quiet]
     rng = random.Random(derive_seed(seed, "judge"))
-    questions, truths, peaks = [], [], []
+    asked: list[tuple[int, bool, Question, np.ndarray, np.ndarray]] = []
     for k in usable:
-        texts, truth, strength = _texts(contexts.features[k], n_each, rng)
-        others = [e.description for e in explanations if e.description != explanations[k].description]
-        described = [explanations[k].description, *rng.sample(others, min(1, len(others)))]
-        questions.append([Question(description, texts) for description in described])
-        truths.append(truth)
-        peaks.append(strength)
-    verdicts = iter(judge.judge([question for asked in questions for question in asked]))
-    scores, unreadable = [], 0
-    for k, asked, truth, strength in zip(usable, questions, truths, peaks, strict=True):
-        own, *other = [next(verdicts) for _ in asked]
-        unreadable += sum(verdict is None for verdict in (own, *other))
-        if own is None:
+        texts, active, peaks = _texts(contexts.features[k], n_each, rng)
+        own = explanations[k].description
+        others = [e.description for e in explanations if e.description != own]
+        for description in (own, *rng.sample(others, min(1, len(others)))):
+            asked.append((k, description == own, Question(description, texts), active, peaks))
+    verdicts = judge.judge([question for _, _, question, _, _ in asked])
+    scores: dict[int, DescriptionScore] = {}
+    judgements = []
+    for (k, is_own, question, active, peaks), chances in zip(asked, verdicts, strict=True):
+        at = (contexts.features[k].layer, contexts.features[k].latent)
+        said = None if chances is None else tuple(map(float, chances))
+        truth = tuple(map(bool, active))
+        judgements.append(Judgement(*at, is_own, question.description, question.texts, truth, said))
+        if chances is None:
             continue
-        feature = contexts.features[k]
-        scores.append(
-            DescriptionScore(
-                feature.layer,
-                feature.latent,
-                balanced_accuracy(truth, own >= ACTIVE),
-                _correlation(own, strength),
-                balanced_accuracy(truth, other[0] >= ACTIVE) if other and other[0] is not None else None,
-                int(truth.sum()),
-                int((~truth).sum()),
-            )
-        )
-    return JudgeReport(judge.name, tuple(scores), unreadable, len(contexts.features) - len(usable))
+        accuracy = balanced_accuracy(active, chances >= ACTIVE)
+        if is_own:
+            counts = (int(active.sum()), int((~active).sum()))
+            scores[k] = DescriptionScore(*at, accuracy, _correlation(chances, peaks), None, *counts)
+        elif k in scores:
+            scores[k] = replace(scores[k], other_description=accuracy)
+    unreadable = sum(judgement.chances is None for judgement in judgements)
+    skipped = len(contexts.features) - len(usable)
+    return JudgeReport(judge.name, tuple(scores.values()), tuple(judgements), unreadable, skipped)
 
 
 def _texts(
@@ -272,63 +296,3 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float | None:
 
 def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if values else None
-
-
-@dataclass(frozen=True)
-class ActivationGap:
-    """Share of (input, feature) pairs that are active, in per cent.
-
-    Attributes:
-        chosen_high, chosen_low: the chosen features, on inputs of high predicted feedback and on the others.
-        all_high: every feature, on inputs of high predicted feedback.
-    """
-
-    chosen_high: float
-    chosen_low: float
-    all_high: float
-    n_high: int
-    n_low: int
-
-    def __str__(self) -> str:
-        return (
-            f"task-related features active on {self.chosen_high:.1f} % of {self.n_high} high inputs, on "
-            f"{self.chosen_low:.1f} % of {self.n_low} others; all features on {self.all_high:.1f} % of the high ones"
-        )
-
-
-def activation_gap(
-    features: np.ndarray, chosen: Sequence[int], rewards: np.ndarray, *, threshold: float = 3.0
-) -> ActivationGap:
-    """Are features labelled as task-related more active where the predicted feedback is high?
-
-    active% = 100 * sum over inputs and k of 1[f_k > 0] / (n |F|), as the paper validates its labels.
-
-    Args:
-        features: codes [n, F].
-        chosen: columns labelled as task-related.
-        rewards: predicted feedback [n], rescaled to the range of the true one.
-        threshold: an input is high from here on.
-
-    Raises:
-        ValueError: nothing chosen, a column that isn't there, or all inputs on one side of the threshold.
-    """
-    if len(features) != len(rewards):
-        raise ValueError(f"features has {len(features)} rows, rewards {len(rewards)}: one per input each")
-    if not len(chosen):
-        raise ValueError("chosen is empty: no feature was labelled as task-related")
-    if not all(0 <= k < features.shape[1] for k in chosen):
-        raise ValueError(f"chosen = {list(chosen)}: there are {features.shape[1]} columns")
-    high = np.asarray(rewards) >= threshold
-    if high.all() or not high.any():
-        raise ValueError(
-            f"threshold = {threshold}: the rewards reach from {np.min(rewards):.3g} to {np.max(rewards):.3g}, so "
-            "there is nothing on one side of it"
-        )
-    active = 100.0 * (np.asarray(features) > 0)
-    return ActivationGap(
-        float(active[high][:, list(chosen)].mean()),
-        float(active[~high][:, list(chosen)].mean()),
-        float(active[high].mean()),
-        int(high.sum()),
-        int((~high).sum()),
-    )

@@ -30,7 +30,8 @@ from interp.probes.lfp.description import describe_features
 from interp.probes.lfp.divergence import parameter_divergence, select_layers
 from interp.probes.lfp.explain import Explainer, LexiconExplainer
 from interp.probes.lfp.features import collect_triples, feature_places
-from interp.probes.lfp.judge import Judge, LexiconJudge, activation_gap
+from interp.probes.lfp.gap import activation_gap
+from interp.probes.lfp.judge import Judge, LexiconJudge
 from interp.probes.lfp.lexicon import vader_lexicon, vader_word_reward
 from interp.probes.lfp.matching import mmcs
 from interp.probes.lfp.probe import FeedbackProbe, rescale_to_range
@@ -313,6 +314,7 @@ class LFPPipeline:
         described = describe_features(
             contexts, self._explainer, self._judge, n_each=config.n_each, seed=self.config.seed
         )
+        write_json(folder / "judgements.json", [to_dict(j) for j in described.scores.judgements])
         return {**described.to_dict(), "gap": self._gap(described.related)}
 
     def _gap(self, related: list[tuple[int, int]]) -> dict[str, Any]:

@@ -9,11 +9,11 @@ import pytest
 
 from interp.probes.lfp.contexts import Context, FeatureContexts, TopContexts
 from interp.probes.lfp.explain import Explanation
+from interp.probes.lfp.gap import activation_gap
 from interp.probes.lfp.judge import (
     ChatJudge,
     LexiconJudge,
     Question,
-    activation_gap,
     balanced_accuracy,
     judge_messages,
     read_numbers,
@@ -60,6 +60,12 @@ def test_true_descriptions_score_one_and_another_features_less() -> None:
     assert report.scores[1].other_description == 0.5
     assert all(s.correlation is not None and s.correlation > 0.9 for s in report.scores)
     assert (report.scores[0].n_active, report.scores[0].n_quiet) == (6, 6)
+    own, other, *_ = report.judgements
+    assert (own.own_description, other.own_description) == (True, False)
+    assert own.texts == other.texts
+    assert [bool(chance) for chance in own.chances or ()] == list(own.active)
+    assert [bool(chance) for chance in other.chances or ()] == [not active for active in own.active]
+    assert report.to_dict()["judgements"] == []
     assert "balanced accuracy 1.000 over 2 features, 0.250 with another" in str(report)
 
 

@@ -82,6 +82,10 @@ def test_every_stage_leaves_its_folder_and_the_report_its_columns(whole: Path) -
     assert all(0 < match <= 1 for _, match in saved["saes"]["mmcs"])
     assert sum(len(latents) for _, latents in saved["ablate"]["features"]) == 3
     assert len(saved["describe"]["explanations"]) == 5
+    judgements = read_json(whole / "describe" / "judgements.json")
+    assert {(j["layer"], j["latent"]) for j in judgements if j["own_description"]} == {
+        (s["layer"], s["latent"]) for s in saved["describe"]["judge"]["scores"]
+    }
 
 
 def test_the_layers_are_those_that_moved_most(tmp_path: Path) -> None:
