@@ -91,7 +91,7 @@ def test_noise_costs_little() -> None:
         return world(trees, seed=seed, noise=0.1)
 
     (score,) = evaluate_probes(fit(make).bank, make(TEST, 1), TEST).rows
-    assert 0.97 < score.las <= 1.0
+    assert 0.96 < score.las <= 1.0  # 0.970 to 0.987 over test sets; rounding moves an edge or two of 300
     assert score.label_accuracy > 0.99
 
 
