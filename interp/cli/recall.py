@@ -15,10 +15,13 @@ app = typer.Typer(
     "and draws figures. An interrupted run continues when repeated.",
     no_args_is_help=True,
 )
+PRICES = ("prompt_price", "completion_price")
+ANSWERING = ("mode", "temperature", "max_tokens", "workers", "logprobs", *PRICES, "device", "dtype")
 
 
 @app.command()
 def run(
+    ctx: typer.Context,
     model: Annotated[
         str,
         typer.Option(
@@ -49,7 +52,7 @@ def run(
     mode: Annotated[
         str, typer.Option(help="Local models: forced_choice (1 or 0 per pair) or generate (free text).")
     ] = "forced_choice",
-    temperature: Annotated[float, typer.Option(help="Of written answers.")] = 0.0,
+    temperature: Annotated[float, typer.Option(help="Of written answers (endpoints, mode generate).")] = 0.0,
     max_tokens: Annotated[
         int | None, typer.Option(help="Longest written answer. Default: enough for every pair.")
     ] = None,
@@ -88,7 +91,9 @@ def run(
         random_state=random_state,
     )
     recaller: Recaller
+    written = ("temperature", "max_tokens")
     if base_url is not None:
+        _refuse_others(ctx, "an endpoint", *written, "workers", "logprobs", *PRICES)
         from interp.recall.endpoint import EndpointRecaller
 
         recaller = EndpointRecaller(
@@ -103,6 +108,7 @@ def run(
             completion_price=completion_price,
         )
     elif model in ("perfect", "noisy", "biased"):
+        _refuse_others(ctx, f"the scripted model {model!r}")
         from interp.recall.scripted import NoisyRecaller, PerfectRecaller
 
         false_alarms = {"base": 0.02, "closed": 0.12} if model == "biased" else {}
@@ -110,6 +116,8 @@ def run(
             PerfectRecaller() if model == "perfect" else NoisyRecaller(seed=random_state, **false_alarms)
         )
     else:
+        chosen = () if mode == "forced_choice" else written
+        _refuse_others(ctx, f"a local model in mode {mode!r}", "mode", "device", "dtype", *chosen)
         from interp.models.loading import load_model
         from interp.recall.local import LocalRecaller
 
@@ -121,6 +129,14 @@ def run(
     experiment = GraphRecallExperiment(recaller, samples=samples, transcripts=out / TRANSCRIPTS)
     typer.echo(experiment.run(cases))
     typer.echo(f"replies are in {out}; next: interp recall analyse --run {out}")
+
+
+def _refuse_others(ctx: typer.Context, model: str, *used: str) -> None:
+    """Raise ValueError for an option about answering that was given though this kind of model has no use for it."""
+    for name in ANSWERING:
+        source = ctx.get_parameter_source(name)
+        if name not in used and source is not None and source.name == "COMMANDLINE":
+            raise ValueError(f"--{name.replace('_', '-')} has no effect on {model}; leave it out")
 
 
 @app.command()
@@ -163,8 +179,11 @@ def analyse(
     from interp.recall.ergm_statistics import DEFAULT_STATISTICS
     from interp.recall.runner import load_run
 
+    folder = out or run / "analysis"
+    loaded = load_run(run, threshold=threshold)
+    folder.mkdir(parents=True, exist_ok=True)  # a name that can't be a folder is better known before the work
     found = look(
-        load_run(run, threshold=threshold),
+        loaded,
         by=by or ["dataset"],
         consensus=consensus,
         reference=reference,
@@ -176,4 +195,4 @@ def analyse(
         random_state=random_state,
     )
     typer.echo(found)
-    typer.echo(f"saved to {found.save(out or run / 'analysis')}")
+    typer.echo(f"saved to {found.save(folder)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import threading
@@ -12,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from interp.core.messages import warn_once
+from interp.core.messages import at_least, warn_once
 from interp.core.transcripts import TranscriptFile, content_key, side_by_side
 
 Message = dict[str, str]
@@ -118,11 +119,17 @@ class ChatEndpoint:
     ) -> None:
         if not base_url.startswith(("http://", "https://")):
             raise ValueError(f"base_url = {base_url!r}: expected something like http://localhost:8000/v1")
-        if workers < 1 or retries < 0 or first_wait < 0 or timeout <= 0:
-            raise ValueError(
-                f"workers = {workers}, retries = {retries}, first_wait = {first_wait}, timeout = {timeout}: expected "
-                "at least one worker and no negative numbers"
-            )
+        at_least("workers", workers, 1)
+        at_least("retries", retries, 0)
+        if max_tokens is not None:
+            at_least("max_tokens", max_tokens, 1)
+        if not timeout > 0:
+            raise ValueError(f"timeout = {timeout} must be positive")
+        not_negative = {"first_wait": first_wait, "temperature": temperature}
+        not_negative |= {"prompt_price": prompt_price, "completion_price": completion_price}
+        for name, value in not_negative.items():
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} = {value} must be finite and not negative")
         import httpx
 
         self.name = f"endpoint:{base_url.rstrip('/')}:{model}"

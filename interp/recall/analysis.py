@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.files import atomic_write, write_json
+from interp.core.messages import each_once
 from interp.core.plotting import save_figure
 from interp.recall.bias import MicrostructureBias, descriptive_bias, microstructure_bias
 from interp.recall.ergm_statistics import DEFAULT_STATISTICS
-from interp.recall.metrics import baselines, mean_ci
+from interp.recall.metrics import METRICS, baselines, mean_ci
 from interp.recall.motifs import motif_bias
 from interp.recall.plots import plot_bias, plot_motifs, plot_scores
 from interp.recall.runner import CONSENSUS, RecallRun
 
 if TYPE_CHECKING:
     import pandas as pd
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class RecallAnalysis:
         baselines: mean accuracy and F1 of an empty, a random (same density) and a perfect recall.
         bias: coefficients by group, under its label; `all` pools every case.
         descriptive, motifs: counts against errors in random places, over all cases.
+        threshold: w above it is a recalled edge in the scores; `consensus`: w from it on is one in the patterns.
     """
 
     cases: pd.DataFrame
@@ -40,6 +45,8 @@ class RecallAnalysis:
     bias: dict[str, MicrostructureBias]
     descriptive: pd.DataFrame
     motifs: pd.DataFrame
+    threshold: float
+    consensus: float
 
     def bias_frame(self) -> pd.DataFrame:
         """The coefficients of all groups, one row a group and statistic."""
@@ -58,7 +65,10 @@ class RecallAnalysis:
         for name, table in tables.items():
             with atomic_write(out / f"{name}.csv") as temporary:
                 table.to_csv(temporary, index=False)
-        write_json(out / "results.json", {name: _records(table) for name, table in tables.items()})
+        thresholds = {"threshold": self.threshold, "consensus": self.consensus}
+        write_json(
+            out / "results.json", {**thresholds, **{name: _records(table) for name, table in tables.items()}}
+        )
         save_figure(plot_scores(self.cases), out / "scores.png")
         save_figure(plot_bias(self.bias), out / "bias.png")
         save_figure(plot_motifs({"all": self.motifs}), out / "motifs.png")
@@ -67,8 +77,9 @@ class RecallAnalysis:
     def __str__(self) -> str:
         shown = self.summary.round(3).to_string(index=False)
         parts = [
-            f"Scores (mean, 95 % half-width)\n{shown}",
+            f"Scores (mean, 95 % half-width); a pair is recalled where w > {self.threshold}\n{shown}",
             f"Baselines\n{self.baselines.round(3).to_string(index=False)}",
+            f"From here on a pair is recalled where w >= {self.consensus}",
         ]
         parts += [f"Pattern coefficients, {label}\n{table}" for label, table in self.bias.items()]
         parts.append(f"Statistics against errors in random places\n{self.descriptive.round(2).to_string()}")
@@ -98,12 +109,16 @@ def analyse(
         n_permutations: for the z-scores of statistics (a fifth of it for motifs).
 
     Raises:
-        ValueError: an unknown column, or what `microstructure_bias` refuses.
+        ValueError: an unknown column or one twice, no answer that could be read, or what `microstructure_bias`
+            refuses.
     """
     if not 0 < consensus <= 1:
         raise ValueError(f"consensus = {consensus}: expected 0 < consensus <= 1")
-    cases, summary = run.to_frame(), run.summary(by)
-    true, recalled = run.true_graphs(), run.recalled_graphs(consensus)
+    each_once("by", by)
+    summary = run.summary(by, (*METRICS, "coverage"))
+    _warn_of_repetitions(run, by)
+    legible = run.legible()
+    cases, true, recalled = legible.to_frame(), legible.true_graphs(), legible.recalled_graphs(consensus)
     settings: dict[str, Any] = {"statistics": statistics, "lam": lam, "method": method, "ridge": ridge}
     settings |= {"random_state": random_state, "reference": reference}
     bias = {"all": microstructure_bias(true, recalled, **settings)}
@@ -118,7 +133,22 @@ def analyse(
         true, recalled, statistics=statistics, lam=lam, n_permutations=n_permutations, seed=random_state
     )
     motifs = motif_bias(true, recalled, 4, n_permutations=max(2, n_permutations // 5), seed=random_state)
-    return RecallAnalysis(cases, summary, _baselines(true), bias, spread, motifs)
+    return RecallAnalysis(
+        run.to_frame(), summary, _baselines(true), bias, spread, motifs, run.threshold, consensus
+    )
+
+
+def _warn_of_repetitions(run: RecallRun, by: Sequence[str]) -> None:
+    """Say so where one group holds the same graphs under several conditions."""
+    groups = run.to_frame().groupby(list(by))
+    for condition in ("narrative", "clearance", "priming"):
+        if condition not in by and groups[condition].nunique().max() > 1:
+            logger.warning(
+                "a group holds the same graphs under more than one %s, and intervals take them for different ones; "
+                "add by = %s",
+                condition,
+                condition,
+            )
 
 
 def _baselines(graphs: Sequence[Any]) -> pd.DataFrame:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 REFERENCES = ("fixed_true", "contrast", "none")
+DROPPED = (
+    "dropped: the pattern is as rare or as frequent as it can be, so that its coefficient is infinite (a ridge keeps "
+    "it finite), or the true graph is complete and no edge can be false"
+)
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +77,8 @@ class MicrostructureBias:
 
     def __str__(self) -> str:
         how = "pooled over" if self.pooled else "mean over"
-        return f"{self.to_frame().round(3).to_string()}\n{self.reference}, {how} {self.n_graphs} graphs"
+        text = f"{self.to_frame().round(3).to_string()}\n{self.reference}, {how} {self.n_graphs} graphs"
+        return f"{text}\n{DROPPED}" if (self.used < self.n_graphs).any() else text
 
 
 def microstructure_bias(

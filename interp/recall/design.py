@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 from interp.core.device import derive_seed
-from interp.core.messages import one_of
+from interp.core.messages import each_once, one_of
 from interp.recall.graphs import BRASHEARS_EDGES, DOMAINS, load_source, sample_subgraphs
 from interp.recall.narration import NARRATIVES, brashears_vignette, make_vignette
 from interp.recall.runner import Case
@@ -37,12 +37,17 @@ def make_cases(
         n_graphs, min_nodes, max_nodes, method: see `sample_subgraphs`.
 
     Raises:
-        ValueError: an unknown name, or sizes that a data set cannot yield.
+        ValueError: an unknown name, the same one twice, or sizes that a data set cannot yield.
     """
     if not datasets or not narratives or not clearances or not primings:
         raise ValueError("datasets, narratives, clearances and primings: name at least one of each")
     for narrative in narratives:
         one_of("narratives", narrative, ("matched", *NARRATIVES))
+    # The same graphs told twice in the same way would count as twice as many.
+    labels = {dataset: Path(dataset).stem if Path(dataset).is_file() else dataset for dataset in datasets}
+    each_once("datasets", [labels[dataset] for dataset in datasets])
+    each_once("clearances", clearances)
+    each_once("primings", primings)
     stories = []
     for dataset in datasets:
         seed = derive_seed(random_state, dataset) % 2**31
@@ -55,10 +60,12 @@ def make_cases(
             graph, n_graphs, min_nodes=min_nodes, max_nodes=max_nodes, method=method, random_state=seed
         )
         own = dataset if dataset in DOMAINS else "er"
-        label = dataset if not Path(dataset).is_file() else Path(dataset).stem
-        for narrative in narratives:
-            style = own if narrative == "matched" else narrative
-            stories += [make_vignette(g, style, seed + k, dataset=label) for k, g in enumerate(parts)]
+        styles = [own if narrative == "matched" else narrative for narrative in narratives]
+        each_once(f"narratives (matched is {own!r} for {dataset})", styles)
+        for style in styles:
+            stories += [
+                make_vignette(g, style, seed + k, dataset=labels[dataset]) for k, g in enumerate(parts)
+            ]
     conditions = list(product(clearances, primings))
     return [
         Case(story, clearance, priming, permute_pairs, random_state + index)

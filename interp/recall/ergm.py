@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -64,8 +65,8 @@ class ERGM:
     def __post_init__(self) -> None:
         one_of("method", self.method, METHODS)
         one_of("errors", self.errors, ERRORS)
-        if self.ridge < 0:
-            raise ValueError(f"ridge = {self.ridge}: must not be negative")
+        if not 0 <= self.ridge < math.inf:
+            raise ValueError(f"ridge = {self.ridge}: must be finite and not negative")
         if self.ridge and self.method != "mple":
             raise ValueError(f"ridge = {self.ridge} is for method='mple', got method={self.method!r}")
         if self.n_samples < 100:

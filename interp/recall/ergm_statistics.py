@@ -44,8 +44,8 @@ class Specification:
                 raise ValueError(f"statistics: {name!r} is not known; {nearest(name, STATISTICS)}")
         if not self.statistics or len(set(self.statistics)) < len(self.statistics):
             raise ValueError(f"statistics = {self.statistics}: name at least one, and each once")
-        if not self.lam > 1:
-            raise ValueError(f"lam = {self.lam}: must be above 1 (2 is usual)")
+        if not 1 < self.lam < float("inf"):
+            raise ValueError(f"lam = {self.lam}: must be above 1 and finite (2 is usual)")
 
     @property
     def codes(self) -> Int[ndarray, " p"]:

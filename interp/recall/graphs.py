@@ -126,24 +126,28 @@ def load_edge_list(path: str | os.PathLike[str]) -> nx.Graph:
     self-loops are dropped.
 
     Raises:
-        ValueError: no such file, a line with fewer than two columns (its number is named), or no edge at all.
+        ValueError: no such file, one that isn't text, a line with fewer than two columns (its number is named), or no
+            edge at all.
     """
     import networkx as nx
 
     file = Path(path)
     if not file.is_file():
         raise ValueError(f"path = {str(path)!r}: no such file")
+    try:
+        content = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text file of edges ({error})") from error
     graph = nx.Graph()
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            text = line.strip()
-            if not text or text[0] in "#%":
-                continue
-            columns = text.replace(",", " ").replace(";", " ").split()
-            if len(columns) < 2:
-                raise ValueError(f"{path}, line {number}: expected two nodes, got {text!r}")
-            if columns[0] != columns[1]:
-                graph.add_edge(columns[0], columns[1])
+    for number, line in enumerate(content.splitlines(), 1):
+        text = line.strip()
+        if not text or text[0] in "#%":
+            continue
+        columns = text.replace(",", " ").replace(";", " ").split()
+        if len(columns) < 2:
+            raise ValueError(f"{path}, line {number}: expected two nodes, got {text!r}")
+        if columns[0] != columns[1]:
+            graph.add_edge(columns[0], columns[1])
     if not graph.number_of_edges():
         raise ValueError(f"{path} holds no edge")
     return graph

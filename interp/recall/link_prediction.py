@@ -85,7 +85,7 @@ def predict_links(
     """Ask for the hidden edges of every story.
 
     Returns one row a story: dataset, nodes, hidden, accuracy over hidden and as many absent pairs (chance 0.5),
-    auroc, coverage.
+    auroc, coverage; accuracy and auroc are NaN where nothing could be read.
     """
     import pandas as pd
 
@@ -104,7 +104,9 @@ def predict_links(
         y = np.array([frozenset(pair) in hidden for pair in prompt.pairs])
         w = np.array([result.probabilities[pair] for pair in prompt.pairs])
         row: dict[str, Any] = {"dataset": case.vignette.dataset, "nodes": len(case.vignette.nodes)}
-        row |= {"hidden": len(hidden), "accuracy": float(((w > 0.5) == y).mean()), "auroc": auroc(y, w)}
+        scores = {"accuracy": float(((w > 0.5) == y).mean()), "auroc": auroc(y, w)}
+        row |= {"hidden": len(hidden)}
+        row |= {name: value if result.coverage else np.nan for name, value in scores.items()}
         rows.append(row | {"coverage": result.coverage})
     return pd.DataFrame(rows)
 
@@ -125,16 +127,18 @@ class Correlation:
 def accuracy_correlation(
     recall: Sequence[float], prediction: Sequence[float], *, n_bootstrap: int = 2000, seed: int = 0
 ) -> Correlation:
-    """How recall accuracy and link-prediction accuracy of the same graphs go together.
+    """How recall accuracy and link-prediction accuracy of the same graphs go together; NaN in either leaves one out.
 
     Raises:
-        ValueError: lists of different lengths, or fewer than three graphs.
+        ValueError: lists of different lengths, or fewer than three graphs with both.
     """
     x, y = np.asarray(recall, float), np.asarray(prediction, float)
-    if len(x) != len(y) or len(x) < 3:
-        raise ValueError(
-            f"recall and prediction: expected as many of each, at least 3, got {len(x)} and {len(y)}"
-        )
+    if len(x) != len(y):
+        raise ValueError(f"recall and prediction: expected as many of each, got {len(x)} and {len(y)}")
+    known = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known], y[known]
+    if len(x) < 3:
+        raise ValueError(f"recall and prediction: expected at least 3 graphs with both, got {len(x)}")
     draws = np.random.default_rng(seed).integers(len(x), size=(n_bootstrap, len(x)))
     r = _pearson(x[None], y[None])[0]
     resampled = _pearson(x[draws], y[draws])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interp.core.messages import one_of
+from interp.core.messages import at_least, one_of
 from interp.models.choices import choose_in_turn
 from interp.recall.answers import Answer, Token
 from interp.recall.prompts import Message, RecallPrompt
@@ -30,7 +31,8 @@ class LocalRecaller:
         temperature, seed: of a written answer; sample number k uses seed + k.
 
     Raises:
-        ValueError: no tokenizer, an unknown mode, or a tokenizer in which `1` and `0` are not one token each.
+        ValueError: no tokenizer, an unknown mode, no new token, a negative or infinite temperature, or a tokenizer in
+            which `1` and `0` are not one token each.
     """
 
     workers = 1
@@ -45,6 +47,10 @@ class LocalRecaller:
         seed: int = 0,
     ) -> None:
         one_of("mode", mode, MODES)
+        if max_new_tokens is not None:
+            at_least("max_new_tokens", max_new_tokens, 1)
+        if not 0 <= temperature < math.inf:
+            raise ValueError(f"temperature = {temperature} must be finite and not negative")
         if model.tokenizer is None:
             raise ValueError(f"{model.name} has no tokenizer; load it with tokenizer=...")
         self._model, self._mode = model, mode

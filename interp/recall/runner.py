@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -12,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.config import first_difference
 from interp.core.files import read_json, write_json
+from interp.core.messages import at_least, one_of
 from interp.core.transcripts import side_by_side
 from interp.recall.answers import Answer, Recaller, RecallResult, read_answers
 from interp.recall.metrics import METRICS, recall_metrics, summarise
 from interp.recall.narration import GraphVignette
-from interp.recall.prompts import RecallPrompt, build_messages
+from interp.recall.prompts import PRIMING, STRENGTHS, RecallPrompt, build_messages
 from interp.recall.transcripts import Transcripts, transcript_key
 
 if TYPE_CHECKING:
@@ -33,13 +37,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Case:
-    """One story under one condition; `seed` draws the word-span sentences and permutes pairs."""
+    """One story under one condition; `seed` draws the word-span sentences and permutes pairs.
+
+    Raises:
+        ValueError: an unknown clearance or priming.
+    """
 
     vignette: GraphVignette
     clearance: int = 7
     priming: str = "none"
     permute_pairs: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        one_of("clearance", self.clearance, STRENGTHS)
+        one_of("priming", self.priming, PRIMING)
 
     def prompt(self) -> RecallPrompt:
         return build_messages(
@@ -63,6 +75,9 @@ class Case:
 class RecallRun:
     """Cases with their recalled graphs.
 
+    A pair that an answer says nothing about counts as no edge (`coverage` is the share that it speaks of); where
+    nothing at all could be read, or every reply failed, there is no recall and all scores are NaN.
+
     Attributes:
         recaller: its name.
         threshold: w above it counts as recalled in the scores.
@@ -85,7 +100,7 @@ class RecallRun:
             row |= {"nodes": len(story.nodes), "edges": len(story.edges)}
             row["density"] = len(story.edges) / len(story.pair_order)
             scores = recall_metrics(story.graph, result.probabilities, story.nodes, threshold=self.threshold)
-            row |= scores.to_dict()
+            row |= {name: value if result.coverage else math.nan for name, value in scores.to_dict().items()}
             row |= {"coverage": result.coverage, "unparsed": result.n_unparsed, "refusal": result.refusal}
             row |= {"failed": len(result.errors), "prompt_tokens": result.prompt_tokens}
             row |= {"completion_tokens": result.completion_tokens, "cost": result.cost}
@@ -126,6 +141,22 @@ class RecallRun:
             [self.cases[k] for k in kept], [self.results[k] for k in kept], self.recaller, self.threshold
         )
 
+    def legible(self) -> RecallRun:
+        """The cases of which at least one pair could be read.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if not any(result.coverage for result in self.results):
+            raise ValueError(
+                f"{self.recaller}: not one answer to {len(self.cases)} cases could be read; look at the replies, and "
+                "ask again (local models: mode='forced_choice' always answers)"
+            )
+        kept = [k for k, result in enumerate(self.results) if result.coverage]
+        return RecallRun(
+            [self.cases[k] for k in kept], [self.results[k] for k in kept], self.recaller, self.threshold
+        )
+
     def plot(self) -> Figure:
         """Accuracy and F1 by data set beside the all-zero recall."""
         from interp.recall.plots import plot_scores
@@ -134,7 +165,7 @@ class RecallRun:
 
     def __str__(self) -> str:
         table = self.summary(metrics=("accuracy", "f1", "auroc", "coverage")).round(3).to_string(index=False)
-        return f"{self.recaller}\n{table}"
+        return f"{self.recaller}; pairs with w > {self.threshold} count as recalled\n{table}"
 
 
 @dataclass
@@ -165,6 +196,7 @@ class GraphRecallExperiment:
 
         Raises:
             ValueError: no story, fewer than one sample, or what the prompt or recaller refuses.
+            ConnectionError: every reply failed.
         """
         cases = [
             v
@@ -182,6 +214,13 @@ class GraphRecallExperiment:
             self.recaller, prompts, store, samples=self.samples, show_progress=self.show_progress
         )
         results = [read_answers(answers, prompt) for answers, prompt in zip(replies, prompts, strict=True)]
+        if illegible := sum(not result.coverage for result in results):
+            logger.warning(
+                "%s: nothing could be read in %d of %d cases; they have no scores",
+                self.recaller.name,
+                illegible,
+                len(cases),
+            )
         return RecallRun(cases, results, self.recaller.name, self.threshold)
 
 
@@ -197,9 +236,12 @@ def collect(
 
     Interrupting leaves what was answered in the store. Replies that failed are returned with their error and
     counted in a warning.
+
+    Raises:
+        ValueError: fewer than one sample.
+        ConnectionError: every reply failed.
     """
-    if samples < 1:
-        raise ValueError(f"samples = {samples}: must be at least 1")
+    at_least("samples", samples, 1)
     replies: list[list[Answer]] = [[Answer()] * samples for _ in prompts]
     open_jobs: list[tuple[int, int, str]] = []
     for index, prompt in enumerate(prompts):
@@ -218,10 +260,15 @@ def collect(
 
     jobs = [partial(ask, *job) for job in open_jobs]
     side_by_side(jobs, recaller.workers, desc=recaller.name, show_progress=show_progress)
-    failed = sum(answer.error is not None for answers in replies for answer in answers)
+    failed = [answer.error for answers in replies for answer in answers if answer.error is not None]
+    if len(failed) == samples * len(prompts):
+        raise ConnectionError(f"{recaller.name}: all {len(failed)} replies failed ({failed[0]})")
     if failed:
         logger.warning(
-            "%s: %d of %d replies failed; run again to ask for them", recaller.name, failed, len(open_jobs)
+            "%s: %d of %d replies failed; run again to ask for them",
+            recaller.name,
+            len(failed),
+            len(open_jobs),
         )
     return replies
 
@@ -241,24 +288,27 @@ class Replay:
 def save_settings(
     folder: str | os.PathLike[str], recaller: Recaller, cases: Sequence[Case], samples: int
 ) -> None:
-    """Write what `load_run` needs beside the transcripts; a folder of another run is refused.
+    """Write what `load_run` needs beside the transcripts; a folder with replies of another run is refused.
 
     Raises:
-        ValueError: the folder holds a run with other settings.
+        ValueError: fewer than one sample, or replies of a run with other settings (the first is named).
     """
+    at_least("samples", samples, 1)
     path = Path(folder) / SETTINGS
     settings = {
         "recaller": {"name": recaller.name, "parameters": recaller.parameters},
         "samples": samples,
         "cases": [case.to_dict() for case in cases],
     }
-    if path.is_file():
+    settings = json.loads(json.dumps(settings))  # as it is read back, without tuples
+    if path.is_file() and (Path(folder) / TRANSCRIPTS).is_file():
         before = read_json(path)
-        write_json(path, settings)  # brings tuples to JSON's lists
-        if read_json(path) != before:
-            write_json(path, before)
+        sizes = ({"number of cases": len(before["cases"])}, {"number of cases": len(cases)})
+        if differing := first_difference(*sizes) or first_difference(before, settings):
+            name, old, new = differing
             raise ValueError(
-                f"{folder} holds a run with other settings; choose another folder, or repeat its settings"
+                f"{folder} holds replies of a run with {name} = {old!r}, this one has {new!r}; repeat its settings or "
+                "choose another folder"
             )
     else:
         write_json(path, settings)

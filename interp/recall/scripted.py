@@ -41,7 +41,8 @@ class NoisyRecaller(ScriptedRecaller):
     """Forgets and invents at known rates.
 
     A true edge is kept with probability 1 - miss. Another pair is reported with probability `closed` where the two
-    have a common neighbour in the true graph, else `base`: `closed` above `base` is a bias towards triangles.
+    have a common neighbour in the true graph, else `base`: `closed` above `base` is a bias towards triangles. Its name
+    is noisy, or biased where the two differ.
 
     Raises:
         ValueError: a rate outside [0, 1].
@@ -63,7 +64,7 @@ class NoisyRecaller(ScriptedRecaller):
                 said[u, v] = said[v, u] = float(rng.random() < rate)
             return said
 
-        super().__init__(recall, "noisy", {**rates, "seed": seed})
+        super().__init__(recall, "noisy" if base == closed else "biased", {**rates, "seed": seed})
 
 
 class PerfectRecaller(ScriptedRecaller):

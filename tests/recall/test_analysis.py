@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -76,3 +77,30 @@ def test_refusals(run: RecallRun) -> None:
         analyse(run, consensus=0)
     with pytest.raises(ValueError, match="no column town"):
         analyse(run, by=("town",))
+    with pytest.raises(ValueError, match="by: 'dataset' is there twice"):
+        analyse(run, by=("dataset", "dataset"))
+
+
+def test_patterns_rest_on_what_could_be_read_and_say_what_was_dropped(run: RecallRun) -> None:
+    silent = [
+        replace(result, coverage=0.0, probabilities=dict.fromkeys(result.probabilities, 0.0))
+        for result in run.results
+    ]
+    mixed = RecallRun(run.cases, [*run.results[:10], *silent[10:]], run.recaller)
+    found = analyse(mixed, n_permutations=10)
+    assert found.bias["all"].n_graphs == 10
+    assert found.summary.set_index("dataset")["coverage"].tolist() == [1, 0]
+    assert found.summary.set_index("dataset")["accuracy"].isna().tolist() == [False, True]
+    assert "infinite" not in str(found.bias["all"])
+    cases = make_cases(("er",), n_graphs=3, max_nodes=7, clearances=(0,))
+    perfect = GraphRecallExperiment(PerfectRecaller(), show_progress=False).run(cases)
+    assert "its coefficient is infinite" in str(analyse(perfect, n_permutations=10).bias["all"])
+
+
+def test_the_same_graphs_under_several_conditions_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    cases = make_cases(("er",), n_graphs=4, max_nodes=8, clearances=(0, 2))
+    run = GraphRecallExperiment(NoisyRecaller(), show_progress=False).run(cases)
+    analyse(run, by=("dataset", "clearance"), n_permutations=10)
+    assert not caplog.text
+    analyse(run, n_permutations=10)
+    assert "more than one clearance" in caplog.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -246,6 +247,15 @@ def test_a_run_is_concurrent_counted_and_resumed(stub: Stub, tmp_path: Path) -> 
 def test_arguments_that_make_no_sense() -> None:
     with pytest.raises(ValueError, match="base_url"):
         EndpointRecaller("localhost:8000", "m")
-    for options in ({"workers": 0}, {"retries": -1}, {"timeout": 0}, {"first_wait": -1}):
-        with pytest.raises(ValueError, match="at least one worker"):
-            EndpointRecaller("http://localhost", "m", **options)
+    for name, value in {
+        "workers": 0,
+        "retries": -1,
+        "timeout": 0,
+        "first_wait": -1,
+        "max_tokens": 0,
+        "temperature": math.nan,
+        "prompt_price": -1,
+        "completion_price": -1,
+    }.items():
+        with pytest.raises(ValueError, match=f"{name} = {value}"):
+            EndpointRecaller("http://localhost", "m", **{name: value})

@@ -179,6 +179,7 @@ def test_prints_and_refuses() -> None:
     for given, message in [
         ({"method": "mcmle"}, "did you mean 'mcmcmle'"),
         ({"ridge": -1}, "ridge"),
+        ({"ridge": float("nan")}, "ridge = nan"),
         ({"ridge": 1, "method": "exact"}, "mple"),
         ({"n_samples": 10}, "100"),
         ({"errors": "robust"}, "errors"),

@@ -110,6 +110,7 @@ def test_fixed_dyads_are_not_free() -> None:
         (lambda: graph_statistics(TAIL, ["edge"]), "did you mean 'edges'"),
         (lambda: graph_statistics(TAIL, ["edges", "edges"]), "once"),
         (lambda: graph_statistics(TAIL, lam=1.0), "lam = 1.0"),
+        (lambda: graph_statistics(TAIL, lam=float("inf")), "lam = inf"),
         (lambda: change_statistics(TAIL, 1, 1), "different nodes"),
         (lambda: change_statistics(TAIL, 0, 9), "from 0 to 4"),
         (lambda: Network.of(TAIL, fixed=np.ones((5, 5), bool)), "free"),

@@ -78,6 +78,9 @@ def test_edge_lists(tmp_path: Path) -> None:
     path.write_text("# nothing\n")
     with pytest.raises(ValueError, match="no edge"):
         load_edge_list(path)
+    (tmp_path / "binary.txt").write_bytes(b"\x80\x81 \xff\n")
+    with pytest.raises(ValueError, match=r"binary\.txt is no text file"):
+        load_edge_list(tmp_path / "binary.txt")
     with pytest.raises(ValueError, match="no such file"):
         load_edge_list(tmp_path / "none.txt")
     with pytest.raises(ValueError, match="did you mean 'social'"):

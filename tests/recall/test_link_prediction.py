@@ -81,5 +81,7 @@ def test_correlation() -> None:
     assert found.low == pytest.approx(normal.low, abs=0.08)
     assert found.high == pytest.approx(normal.high, abs=0.08)
     assert np.isnan(accuracy_correlation([1, 1, 1], [1, 2, 3]).r)
+    unknown = accuracy_correlation([*x, np.nan, 0], [*y, 0, np.nan])
+    assert (unknown.r, unknown.n) == (found.r, found.n)
     with pytest.raises(ValueError, match="at least 3"):
         accuracy_correlation([1, 2], [1, 2])

@@ -69,6 +69,10 @@ def test_refusals(tiny_gpt2: LanguageModel) -> None:
         LocalRecaller(load_model(tiny_model("gpt2")))
     with pytest.raises(ValueError, match="mode"):
         LocalRecaller(tiny_gpt2, mode="choice")
+    with pytest.raises(ValueError, match="max_new_tokens = 0"):
+        LocalRecaller(tiny_gpt2, mode="generate", max_new_tokens=0)
+    with pytest.raises(ValueError, match="temperature = nan"):
+        LocalRecaller(tiny_gpt2, mode="generate", temperature=math.nan)
     with pytest.raises(ValueError, match="at most"):
         LocalRecaller(tiny_gpt2).answer(prompt(4))
     with pytest.raises(ValueError, match="reads 64"):

@@ -14,7 +14,7 @@ import pytest
 from interp.recall.answers import Answer
 from interp.recall.design import make_cases
 from interp.recall.prompts import RecallPrompt
-from interp.recall.runner import Case, GraphRecallExperiment, load_run, save_settings
+from interp.recall.runner import Case, GraphRecallExperiment, RecallRun, load_run, save_settings
 from interp.recall.scripted import NoisyRecaller, PerfectRecaller, ScriptedRecaller
 from tests.recall.stories import story
 
@@ -95,11 +95,56 @@ def test_saved_runs_are_read_back_whole_or_in_part(tmp_path: Path, caplog: pytes
     run = quiet(recaller, transcripts=tmp_path / "transcripts.jsonl").run(cases)
     save_settings(tmp_path, recaller, cases, 1)  # the same settings are welcome
     assert load_run(tmp_path).to_frame().equals(run.to_frame())
-    with pytest.raises(ValueError, match="other settings"):
+    with pytest.raises(ValueError, match=r"recaller\.parameters\.seed = 3, this one has 4"):
         save_settings(tmp_path, NoisyRecaller(seed=4), cases, 1)
     assert load_run(tmp_path).recaller == "noisy"
     with pytest.raises(ValueError, match="interp recall run"):
         load_run(tmp_path / "nothing")
+
+
+def test_settings_without_a_reply_give_way(tmp_path: Path) -> None:
+    cases = make_cases(("er",), n_graphs=2, max_nodes=6, clearances=(0,))
+    save_settings(tmp_path, NoisyRecaller(seed=3), cases, 1)
+    save_settings(tmp_path, NoisyRecaller(seed=4), cases, 1)
+    quiet(NoisyRecaller(seed=4), transcripts=tmp_path / "transcripts.jsonl").run(cases)
+    with pytest.raises(ValueError, match="number of cases = 2, this one has 1"):
+        save_settings(tmp_path, NoisyRecaller(seed=4), cases[:1], 1)
+    assert len(load_run(tmp_path).cases) == 2
+
+
+class Mumbling(ScriptedRecaller):
+    """Says something legible to the first prompt only."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda prompt: {}, "mumbling")
+        self.asked = 0
+
+    def answer(self, prompt: RecallPrompt, sample: int = 0) -> Answer:
+        self.asked += 1
+        return super().answer(prompt, sample) if self.asked == 1 else Answer("The weather is fine.")
+
+
+def test_what_could_not_be_read_has_no_scores(caplog: pytest.LogCaptureFixture) -> None:
+    run = quiet(Mumbling()).run([story(5, seed=k) for k in range(3)])
+    assert "nothing could be read in 2 of 3 cases" in caplog.text
+    frame = run.to_frame()
+    assert frame["coverage"].tolist() == [1, 0, 0]
+    assert frame["accuracy"].notna().tolist() == [True, False, False]
+    assert run.summary()["accuracy"].tolist() == [frame["accuracy"][0]]
+    legible = run.legible()
+    assert legible.cases == run.cases[:1]
+    nothing = RecallRun(run.cases[1:], run.results[1:], "mumbling")
+    with pytest.raises(ValueError, match="not one answer to 2 cases could be read"):
+        nothing.legible()
+
+
+def test_a_run_of_failures_only_is_none() -> None:
+    class Dead(ScriptedRecaller):
+        def answer(self, prompt: RecallPrompt, sample: int = 0) -> Answer:
+            return Answer(error="no line")
+
+    with pytest.raises(ConnectionError, match=r"all 4 replies failed \(no line\)"):
+        quiet(Dead(lambda prompt: {}), samples=2).run([story(5, seed=k) for k in range(2)])
 
 
 def test_selection() -> None:
@@ -173,9 +218,17 @@ def test_refusals() -> None:
         quiet(PerfectRecaller()).run([])
     with pytest.raises(ValueError, match="samples"):
         quiet(PerfectRecaller(), samples=0).run([story(4)])
-    with pytest.raises(ValueError, match="strength"):
+    with pytest.raises(ValueError, match="clearance = 1"):
         quiet(PerfectRecaller(), clearance=1).run([story(4)])
     with pytest.raises(ValueError, match="at least one of each"):
         make_cases(())
     with pytest.raises(ValueError, match="narratives"):
         make_cases(("er",), ("novel",))
+    for repeated in (
+        {"datasets": ("er", "er")},
+        {"narratives": ("er", "matched")},
+        {"clearances": (7, 7)},
+        {"primings": ("none", "none")},
+    ):
+        with pytest.raises(ValueError, match=f"{next(iter(repeated))}.* is there twice"):
+            make_cases(**{"datasets": ("er",), **repeated})

@@ -71,3 +71,8 @@ def test_scripts_answer_by_a_function() -> None:
     }
     with pytest.raises(ValueError, match=r"miss = 1\.5"):
         NoisyRecaller(miss=1.5)
+
+
+def test_noise_that_favours_triangles_is_called_biased() -> None:
+    assert NoisyRecaller().name == "noisy"
+    assert NoisyRecaller(base=0.02, closed=0.12).name == "biased"
