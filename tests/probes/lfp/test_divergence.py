@@ -61,7 +61,9 @@ def test_half_precision_is_compared_in_float32() -> None:
     base = load_model(tiny_model("llama"))
     after = load_model(copy.deepcopy(base.module).half())
     expected = sum(
-        float((p.half().float() - p).detach().norm()) for name, p in base.module.named_parameters() if ".0." in name
+        float((p.half().float() - p).detach().norm())
+        for name, p in base.module.named_parameters()
+        if ".0." in name
     )
     assert parameter_divergence(base, after)[0] == pytest.approx(expected, rel=1e-4)
 
