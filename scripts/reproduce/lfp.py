@@ -27,18 +27,19 @@ import lfp_toy
 from checks import Findings, run
 
 from interp.models.loading import load_model
-from interp.probes.lfp.config import DictionarySettings, LayerChoice, LFPConfig
-from interp.probes.lfp.data import lexicon_data
+from interp.probes.lfp.config import AblationSettings, DictionarySettings, LayerChoice, LFPConfig
+from interp.probes.lfp.data import kept_data
 from interp.probes.lfp.pipeline import LFPPipeline
 from interp.probes.lfp.planted import planted_gate
 from interp.probes.lfp.tuning import RewardTuning
 
 SMOLLM2 = LFPConfig(
     tuning=RewardTuning(
-        steps=60, batch_size=32, lr=2e-5, beta=0.05, warmup_steps=5, max_new_tokens=16, checkpoint_every=10
+        steps=40, batch_size=16, lr=5e-5, beta=0.05, warmup_steps=3, eval_samples=2, checkpoint_every=5
     ),
-    layers=LayerChoice(k=5),
-    dictionaries=DictionarySettings(expansion=1, l1_coefficient=1e-3),
+    layers=LayerChoice(k=3),
+    dictionaries=DictionarySettings(steps=1500),
+    ablation=AblationSettings(samples=2),
 )
 
 
@@ -61,9 +62,8 @@ def smollm2(found: Findings) -> None:
         found.remarks.append("d  left out with --quick")
         return
     model = load_model("smollm2-135m")
-    out = found.out / "smollm2"
-    pipeline = LFPPipeline(model, lexicon_data(model), SMOLLM2, out)
-    report = pipeline.report()
+    data = kept_data(found.out / "smollm2", model, None, n_texts=1000, n_triples=600)
+    report = LFPPipeline(model, data, SMOLLM2, found.out / "smollm2").report()
     print(report)
     found.remarks += [f"d  {sentence}" for sentence in report.verdict()]
     found.numbers["d"] = {"verdict": report.verdict(), "columns": report.columns()}

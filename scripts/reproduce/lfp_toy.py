@@ -48,7 +48,7 @@ TRIPLES = (
 RLOO = RewardTuning(
     steps=120, batch_size=64, lr=5e-4, beta=0.1, max_kl=1.0, max_new_tokens=12, eval_samples=8
 )
-HACKING = replace(RLOO, lr=1e-3, beta=0.05, max_kl=None)
+HACKING = replace(RLOO, lr=1e-3, beta=0.02, max_kl=None)
 DPO = PreferenceTuning(
     steps=150, batch_size=8, lr=1e-4, beta=0.1, max_kl=1.0, max_new_tokens=12, eval_samples=8
 )
@@ -187,7 +187,7 @@ def silent_checks(found: Findings, pipeline: LFPPipeline) -> None:
 
 
 def overoptimise(found: Findings, base: LanguageModel, data: LFPData, pipeline: LFPPipeline) -> None:
-    """Twice the rate and half the pull: the reward goes up and up, the language is gone, and the bound stops it."""
+    """Twice the rate and a fifth of the pull: the reward goes up, the language is gone, and the bound stops it."""
     runs: dict[str, TunedModel] = {}
     for name, config in (("no bound", HACKING), ("max_kl=1", replace(HACKING, max_kl=1.0))):
         runs[name] = tune_on_reward(
@@ -199,7 +199,7 @@ def overoptimise(found: Findings, base: LanguageModel, data: LFPData, pipeline: 
             eval_prompts=data.eval_prompts,
         )
     free, bound = runs["no bound"], runs["max_kl=1"]
-    found.at_least("b", "lr 1e-3, beta 0.05, no bound: KL runs away (reference 5)", 3.0, free.kl)
+    found.at_least("b", "lr 1e-3, beta 0.02, no bound: KL runs away", 3.0, free.kl)
     found.check(
         "b",
         "the same with max_kl = 1 stops",
@@ -208,7 +208,7 @@ def overoptimise(found: Findings, base: LanguageModel, data: LFPData, pipeline: 
         bound.steps < HACKING.steps,
     )
     found.remarks.append(
-        f"b  reward hacking: reward {free.after.reward:.2f} (reference 5.6), KL {free.kl:.2f} a token, "
+        f"b  reward hacking: reward {free.after.reward:.2f}, KL {free.kl:.2f} a token, "
         f"length {free.after.length:.1f} of at most 12: {free.after.example!r}"
     )
     found.remarks.append(
@@ -220,7 +220,7 @@ def overoptimise(found: Findings, base: LanguageModel, data: LFPData, pipeline: 
     figure, axes = new_figure(1, 3, size=(11.0, 3.2))
     histories = {
         "lr 5e-4, beta 0.1": pipeline.tune["history"],
-        **{f"lr 1e-3, beta 0.05, {n}": r.history for n, r in runs.items()},
+        **{f"lr 1e-3, beta 0.02, {n}": r.history for n, r in runs.items()},
     }
     for ax, key, title in zip(
         axes,
