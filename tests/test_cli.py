@@ -145,3 +145,21 @@ def test_an_interrupt_says_how_to_go_on(monkeypatch, capsys) -> None:
         main()
     assert stop.value.code == 130
     assert "run the same command again to continue" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"), [("Unable to allocate 7 PiB", "Unable to allocate 7 PiB"), ("", "MemoryError")]
+)
+def test_too_much_for_the_memory_is_one_line(monkeypatch, capsys, said: str, shown: str) -> None:
+    import interp.activations.store as module
+    from interp.cli import main
+
+    def too_much(*_: object, **__: object) -> None:
+        raise MemoryError(said)
+
+    monkeypatch.setattr(module.ActivationStore, "open", too_much)
+    monkeypatch.setattr(sys, "argv", ["interp", "verify", "store"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {shown}"

@@ -46,7 +46,7 @@ def main() -> None:
     """Entry point: user errors become one line and exit code 2; an interrupt says how to go on, exit code 130."""
     try:
         app()
-    except (ValueError, TypeError, OSError, ImportError, FloatingPointError) as error:
+    except (ValueError, TypeError, OSError, ImportError, FloatingPointError, MemoryError) as error:
         if logging.getLogger().isEnabledFor(logging.DEBUG):
             raise
         typer.echo(f"error: {_in_words(error)}", err=True)
@@ -60,4 +60,4 @@ def main() -> None:
 def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return str(error) or type(error).__name__

@@ -31,6 +31,16 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     sync(path.parent)
 
 
+def check_folder(argument: str, path: str | os.PathLike[str]) -> None:
+    """Raise ValueError unless `path` is a folder to write into or can become one: before long work, not after it."""
+    wanted = Path(path).absolute()
+    there = next(folder for folder in (wanted, *wanted.parents) if folder.exists())
+    if not there.is_dir():
+        raise ValueError(f"{argument}={os.fspath(path)!r}: {there} is a file, not a folder; choose another")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"{argument}={os.fspath(path)!r}: {there} can't be written to; choose another")
+
+
 def sync(path: Path) -> None:
     """Force a file, or a folder's list of names, to disk."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from interp.core import files
-from interp.core.files import atomic_write, cache_dir, read_json, sha256_file, write_json
+from interp.core.files import atomic_write, cache_dir, check_folder, read_json, sha256_file, write_json
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):
@@ -116,3 +116,15 @@ def test_the_cache_folder_follows_the_environment(monkeypatch, variables, expect
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert cache_dir() == expected
+
+
+def test_a_folder_is_checked_before_it_is_made(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    check_folder("out", tmp_path / "new" / "folder")
+    assert not (tmp_path / "new").exists()
+    for path in ("file", "file/below"):
+        with pytest.raises(ValueError, match=r"out='.*': .*/file is a file"):
+            check_folder("out", tmp_path / path)
+    monkeypatch.setattr(files.os, "access", lambda *_: False)
+    with pytest.raises(ValueError, match="can't be written to"):
+        check_folder("out", tmp_path)
