@@ -30,8 +30,8 @@ def generate(
 
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens}: must be at least 1")
-    if temperature < 0:
-        raise ValueError(f"temperature={temperature}: must not be negative (0 is greedy)")
+    if not temperature >= 0:
+        raise ValueError(f"temperature={temperature}: must be a number from 0 (greedy) on")
     ends = end_tokens(model) if stop_at_eos else []
     generator = make_generator(seed, "generate")
     ids, mask = left_padded(inputs)

@@ -112,6 +112,8 @@ def test_generation_stops_and_samples(plain: LanguageModel) -> None:
     assert not torch.equal(hot[0], hot[2])
     with pytest.raises(ValueError, match="temperature=-1"):
         plain.generate(IDS, 6, temperature=-1)
+    with pytest.raises(ValueError, match="temperature=nan"):
+        plain.generate(IDS, 6, temperature=float("nan"))
     with pytest.raises(ValueError, match="max_new_tokens=0"):
         plain.generate(IDS, 0)
 
