@@ -18,8 +18,10 @@ app = typer.Typer(
 Pairs = Annotated[
     str,
     typer.Option(
-        help="Contrastive pairs: likes, likes-yes-no, sentiment-reviews or sentiment-words (made here); a .jsonl or .json file "
-        "(model-written evaluations, or records of prompt, positive, negative); or a datasets name."
+        help="Contrastive pairs: likes, likes-yes-no, sentiment-reviews or sentiment-words (made here); a .jsonl or .json file; "
+        "or a datasets name. Records have prompt, positive, negative (and read_index, the token of prompt + answer to read), "
+        "or are model-written evaluations: question, answer_matching_behavior, answer_not_matching_behavior (and statement, "
+        "where they are answered Yes or No)."
     ),
 ]
 Form = Annotated[
@@ -55,7 +57,8 @@ def extract(
     read: Annotated[
         str,
         typer.Option(
-            help="Token to read: answer (each pair's own, the letter of A/B items), last, all (the response's mean), or an index."
+            help="Token to read: answer (each pair's read_index; without one the letter of A/B items, else the last token), last, "
+            "all (the response's mean), or an index."
         ),
     ] = "answer",
     train: Annotated[
@@ -76,11 +79,15 @@ def extract(
 
     Example: interp steer extract --model smollm2-135m --pairs sentiment-reviews --read all --layer 15 --out vector/
     """
+    from interp.core.files import check_folder
     from interp.models.loading import load_model
     from interp.steering.datasets import load_pairs
     from interp.steering.extraction import extract as run
     from interp.steering.gguf import save_gguf
 
+    check_folder("out", out)
+    if gguf is not None:
+        check_folder("gguf", gguf.parent)
     chosen = load_pairs(pairs, form=form)
     if train != 1.0:
         chosen = chosen.split(train, seed=seed)[0]
@@ -149,12 +156,14 @@ def evaluate(
 
     Example: interp steer evaluate --model smollm2-135m --pairs likes --layer 16 --out report/
     """
+    from interp.core.files import check_folder
     from interp.core.plotting import save_figure
     from interp.models.loading import load_model
     from interp.steering.datasets import load_pairs
     from interp.steering.propensity import DEFAULT_MULTIPLIERS
     from interp.steering.report import evaluate as run
 
+    check_folder("out", out)
     for_training, held_out = load_pairs(pairs, form=form).split(train, seed=seed)
     loaded = None if vector is None else _load_vector(vector)
     lm = load_model(model, engine=engine, device=device, dtype=dtype)

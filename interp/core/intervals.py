@@ -18,6 +18,10 @@ class Interval(NamedTuple):
     low: float
     high: float
 
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low > 0 or self.high < 0
+
     def __str__(self) -> str:
         return f"[{self.low:.3g}, {self.high:.3g}]"
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from interp.core.intervals import Interval, bootstrap
@@ -196,7 +195,17 @@ def compare_baselines(
     return BaselineComparison(curves["vector"], slopes.pop("vector"), slopes, cosines, effects)
 
 
-def prompt_equivalent(comparison: BaselineComparison) -> float:
-    """The multiplier at which the vector moves the mean propensity as far as the strongest prompt; NaN without one."""
-    largest = max((abs(effect.shift) for effect in comparison.prompts.values()), default=float("nan"))
-    return float(np.divide(largest, abs(comparison.vector.mean))) if comparison.vector.mean else float("inf")
+def prompt_equivalent(comparison: BaselineComparison) -> tuple[str, float]:
+    """The prompt that moves the mean propensity most, and the multiplier at which the vector moves it as much.
+
+    The multiplier is NaN where the interval of the prompt's shift or of the mean slope includes 0: a ratio of two
+    figures that may be nothing.
+
+    Raises ValueError where no prompt was measured.
+    """
+    if not comparison.prompts:
+        raise ValueError("comparison: no prompts were measured")
+    name, effect = max(comparison.prompts.items(), key=lambda item: abs(item[1].shift))
+    if not (effect.interval.excludes_zero and comparison.vector.mean_interval.excludes_zero):
+        return name, float("nan")
+    return name, effect.shift / comparison.vector.mean

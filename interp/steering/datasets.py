@@ -53,7 +53,7 @@ def load_pairs(
 
     A record is a persona record (`question`, `statement`, `answer_matching_behavior`,
     `answer_not_matching_behavior`), the same without `statement` (options with letters in the question), or
-    `prompt`, `positive`, `negative` and perhaps `read_index` and `factors`.
+    `prompt`, `positive`, `negative` and perhaps `read_index` (see `ContrastivePair`) and `factors`.
 
     Raises:
         ValueError: nothing there, a broken file, or a record of another form; the message says which.

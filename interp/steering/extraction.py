@@ -39,6 +39,7 @@ def extract(
 
     The concept's quality at every layer goes into ``meta["quality"]`` (`SteeringVector.quality` prints it).
     """
+    one_of("method", method, METHODS)
     activations = collect(
         model,
         pairs,
@@ -75,7 +76,7 @@ def fit(
         ValueError: an unknown method; differences that are all zero, which means that the token read stands
             before the two texts differ; one pair where a method needs two.
     """
-    one_of("method", method, tuple(_METHODS))
+    one_of("method", method, METHODS)
     directions = {}
     for layer in activations.layers:
         delta = activations.differences(layer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import random
 import re
@@ -20,6 +22,7 @@ log = logging.getLogger(__name__)
 LETTERS = ("(A)", "(B)")
 MOST_UNBALANCED = 0.6  # share of one letter above which a vector tends to be a letter direction
 _OPTION = r"^\s*{letter}:?[ \t]*(.*)$"
+_LETTER = re.compile(r"\s*\([A-Z]\)")
 
 
 @dataclass(frozen=True)
@@ -29,14 +32,15 @@ class ContrastivePair:
     Attributes:
         prompt: what is asked, without chat markers.
         positive, negative: the response that matches the behaviour, and the one that does not.
-        read_index: the token of prompt + response at which activations are read; -2 is the letter of "(A)".
+        read_index: the token of prompt + response at which activations are read. None: -2, the letter, where both
+            responses are one such as "(A)"; else -1, the last token.
         factors: nuisance factors by name, e.g. ``{"topic": "tea"}``; columns of `PairDataset.factors`.
     """
 
     prompt: str
     positive: str
     negative: str
-    read_index: int = -2
+    read_index: int = None  # type: ignore[assignment]  # never None once it is made
     factors: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -46,11 +50,23 @@ class ContrastivePair:
                 raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; give a string")
         if self.positive == self.negative:
             raise ValueError(f"positive and negative are both {self.positive!r}: there is no contrast")
+        if self.read_index is None:
+            letters = all(_LETTER.fullmatch(answer) for answer in (self.positive, self.negative))
+            object.__setattr__(self, "read_index", -2 if letters else -1)
+        elif not isinstance(self.read_index, int):
+            raise TypeError(
+                f"read_index = {self.read_index!r} is a {type(self.read_index).__name__}; give an integer"
+            )
 
     @property
     def key(self) -> tuple[str, str, str]:
         """What makes two pairs the same."""
         return self.prompt, self.positive, self.negative
+
+    @property
+    def digest(self) -> str:
+        """Of the key: by it a vector remembers the pairs that it was extracted from."""
+        return hashlib.sha256(json.dumps(self.key).encode()).hexdigest()[:16]
 
     @property
     def positive_is_a(self) -> bool | None:
@@ -124,7 +140,7 @@ class PairDataset(Sequence[ContrastivePair]):
             ValueError: shares that are not positive or exceed 1, an empty part, or the same pair in two parts.
         """
         shares = (train, 1.0 - train) if isinstance(train, (int, float)) else tuple(train)
-        if len(shares) == 0 or min(shares) <= 0 or sum(shares) > 1 + 1e-9:
+        if len(shares) == 0 or not all(share > 0 for share in shares) or not sum(shares) <= 1 + 1e-9:
             raise ValueError(f"train={train}: shares must be positive and add up to at most 1")
         shuffled = list(self.pairs)
         random.Random(seed).shuffle(shuffled)

@@ -131,6 +131,7 @@ def collect(
         "read": read,
         "variation": variation.name,
         "chat": chat,
+        "pairs": [pair.digest for pair in listed],
     }
     return PairActivations({n: x[0::2] for n, x in rows.items()}, {n: x[1::2] for n, x in rows.items()}, meta)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.files import write_json
+from interp.core.messages import warn_once
 from interp.models.sites import Site
 from interp.steering import criteria as judge
 from interp.steering.baselines import (
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from interp.models.language_model import LanguageModel
 
+log = logging.getLogger(__name__)
 FACTOR_LABELS = {"A": "the answer letter", "Y": "the wording Yes or No"}
 
 
@@ -90,11 +93,14 @@ class ReliabilityReport:
 
     @property
     def verdict(self) -> str:
-        """In words: to trust or not, and why."""
-        failed = [finding.sentence for finding in self.findings if not finding.passed]
+        """In words: to trust or not, and below it a line for every criterion, those that fail first."""
+        findings = sorted(self.findings, key=lambda finding: finding.passed)
+        failed = sum(not finding.passed for finding in findings)
         if failed:
-            return "do not trust: " + "; ".join(failed)
-        return f"reliable by all {len(self.findings)} criteria measured"
+            head = f"do not trust: {failed} of the {len(findings)} criteria measured fail"
+        else:
+            head = f"reliable by all {len(findings)} criteria measured"
+        return "\n".join([head, *(f"  {'pass' if f.passed else 'FAIL'}  {f.sentence}" for f in findings)])
 
     def to_dict(self) -> dict[str, Any]:
         """All figures as JSON values; None for a number that isn't finite."""
@@ -172,10 +178,12 @@ class ReliabilityReport:
             parts += [str(self.decomposition), by_cell.to_string()]
         parts += [str(part) for part in (self.baselines, self.transfer, self.effects) if part is not None]
         if self.baselines is not None and self.baselines.prompts:
-            at = prompt_equivalent(self.baselines)
-            parts.append(f"the strongest prompt moves the propensity as far as a multiplier of {at:.2f}")
-        marks = [f"  {'pass' if f.passed else 'FAIL'}  {f.sentence}" for f in self.findings]
-        return "\n".join([*parts, "criteria", *marks, f"verdict: {self.verdict}"])
+            prompt, at = prompt_equivalent(self.baselines)
+            said = (
+                f"a multiplier of {at:.2f}" if math.isfinite(at) else "no multiplier: an interval includes 0"
+            )
+            parts.append(f"the strongest prompt, {prompt}, moves the propensity as does {said}")
+        return "\n".join([*parts, f"verdict: {self.verdict}"])
 
 
 def evaluate(
@@ -202,7 +210,8 @@ def evaluate(
     """Extract a vector from `train` (or take the one given), measure all of it on `test`, and judge.
 
     Args:
-        vector: evaluated instead of one from `train`, which then only serves the diagnostics.
+        vector: evaluated instead of one from `train`, which then only serves to find the letters' direction. How far
+            its pairs agree is judged by its own `quality`, where it has one.
         method, read: of the extraction.
         factors: nuisance factors of the test pairs in the order in which they enter the decomposition; None: the
             letter and Yes/No where the pairs have them.
@@ -214,9 +223,12 @@ def evaluate(
         options: of `propensity_curves`: chat, operator, skip_first_n, batch_size, progress.
 
     Raises:
-        ValueError: a pair that is in both parts, a layer that the vector or the model lacks.
+        ValueError: a pair that is in both parts, or that the vector was extracted from; a layer that the vector or the
+            model lacks.
     """
     check_disjoint(train, test)
+    if vector is not None:
+        _check_unseen(vector, test)
     site = "resid_post" if vector is None else vector.site
     layer = model.check_site(Site(site, layer)).layer or 0
     given = None if vector is None else at_layer(model, vector, layer)
@@ -246,14 +258,34 @@ def evaluate(
         steerability=slopes,
         factors=columns,
         decomposition=decompose_variance(slopes.slopes, columns) if columns and len(test) > 1 else None,
-        quality=activations.quality(own)[layer],
+        quality=own.quality()[layer] if "quality" in own.meta else None,
         baselines=baselines,
         transfer=cross_evaluate(model, train, test, layer, method=method, read=read, **moved)
         if transfer
         else None,
-        effects=side_effects(model, own, texts=neutral_texts, **shared),
+        effects=side_effects(
+            model, own, multipliers=[m for m in multipliers if m], texts=neutral_texts, **shared
+        ),
         criteria=criteria or ReliabilityCriteria(),
     )
+
+
+def _check_unseen(vector: SteeringVector, test: Sequence[ContrastivePair]) -> None:
+    """Raise ValueError where the vector has seen test pairs; warn where it doesn't say what it has seen."""
+    if "pairs" not in vector.meta:
+        warn_once(
+            log,
+            "unknown pairs",
+            "the vector doesn't say which pairs it was extracted from: see to it that none of those it is tested on "
+            "are among them",
+        )
+    seen = sum(pair.digest in set(vector.meta.get("pairs", ())) for pair in test)
+    if seen:
+        raise ValueError(
+            f"vector: {seen} of the {len(test)} pairs to test it on are among those that it was extracted from, so "
+            "that the test says nothing. Extract it from the other part: PairDataset.split, or on the command line "
+            "the same --train and --seed for extract as for evaluate"
+        )
 
 
 def _factors(pairs: Sequence[ContrastivePair]) -> dict[str, list[Any]]:

@@ -44,6 +44,7 @@ def from_latent(
         "latent": latent,
         "activation": activation,
         "model": sae.metadata.model_name,
+        "pairs": [],
     }
     return SteeringVector({where.layer or 0: row}, meta)
 

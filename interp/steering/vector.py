@@ -162,7 +162,7 @@ class SteeringVector:
         generator = make_generator(seed, "random_like")
         norms = self.norms()
         drawn = {layer: torch.randn(self.d, generator=generator) for layer in self.layers}
-        meta = {"site": self.site, "method": "random", "seed": seed}
+        meta = {"site": self.site, "method": "random", "seed": seed, "pairs": []}
         return SteeringVector({n: v * (norms[n] / v.norm()) for n, v in drawn.items()}, meta)
 
     def to(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from interp.core.intervals import Interval
 from interp.models.language_model import LanguageModel
 from interp.steering.baselines import (
+    BaselineComparison,
+    PromptEffect,
     compare_baselines,
     prompt_equivalent,
     prompting,
@@ -19,7 +23,7 @@ from interp.steering.baselines import (
 from interp.steering.extraction import extract, fit
 from interp.steering.pairs import ContrastivePair
 from interp.steering.prompts import variations
-from interp.steering.propensity import propensity_curve
+from interp.steering.propensity import PropensityResult, propensity_curve
 from interp.steering.reading import PairActivations
 from interp.steering.vector import SteeringVector
 from tests.steering.linear import LAST, PERSONA, linear_model, pairs, slope
@@ -108,5 +112,29 @@ def test_prompts_are_set_against_multipliers(model: LanguageModel) -> None:
     vector = extract(model, TRAIN, LAST)
     chosen = {"USER_POS": variations(PERSONA)["USER_POS"]}
     result = compare_baselines(model, TEST, vector, LAST, seeds=1, variations=chosen, progress=False)
-    expected = abs(result.prompts["USER_POS"].shift) / abs(slope(model, vector))
-    assert prompt_equivalent(result) == pytest.approx(expected, rel=1e-3)
+    expected = result.prompts["USER_POS"].shift / slope(model, vector)
+    assert expected < 0  # this prompt works against its words, which its multiplier must say
+    assert prompt_equivalent(result) == ("USER_POS", pytest.approx(expected, rel=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("slopes", "interval", "at"),
+    [
+        ([1.9, 2.1], (0.1, 0.5), 0.15),
+        ([-1.9, -2.1], (0.1, 0.5), -0.15),
+        ([-1.9, 2.1], (0.1, 0.5), math.nan),  # the vector may do nothing
+        ([1.9, 2.1], (-0.1, 0.7), math.nan),  # the prompt may do nothing
+    ],
+)
+def test_a_ratio_of_what_may_be_nothing_is_none(
+    slopes: list[float], interval: tuple[float, float], at: float
+) -> None:
+    k = np.array([-1.0, 1.0])
+    values = np.outer(slopes, k)
+    curve = PropensityResult(k, values, values, (4,), "answer_token", "BASE", "add", 0, 1, 1)
+    prompts = {
+        "weak": PromptEffect(-0.2, Interval(-0.3, -0.1)),
+        "strong": PromptEffect(0.3, Interval(*interval)),
+    }
+    found = prompt_equivalent(BaselineComparison(curve, curve.steerability(), {}, {}, prompts))
+    assert found == ("strong", pytest.approx(at, nan_ok=True))

@@ -82,3 +82,19 @@ def test_user_errors_name_the_fix(world: Path) -> None:
             catch_exceptions=False,
         )
     assert not (world / "nothing").exists()
+
+
+@pytest.mark.parametrize("command", [["extract"], ["evaluate", "--layer", "1"]])
+def test_a_file_in_the_place_of_the_folder_is_refused_at_once(world: Path, command: list[str]) -> None:
+    """Before the model, which isn't there, is looked for."""
+    asked = [*command, "--model", "none", "--pairs", str(world / "pairs.jsonl")]
+    with pytest.raises(ValueError, match=r"out=.*pairs\.jsonl is a file"):
+        runner.invoke(app, [*asked, "--out", str(world / "pairs.jsonl")], catch_exceptions=False)
+
+
+def test_a_vector_of_all_pairs_can_not_be_evaluated_on_some_of_them(world: Path) -> None:
+    at = ("--model", str(world / "model"), "--pairs", str(world / "pairs.jsonl"))
+    run("extract", *at, "--layer", 1, "--out", world / "all")
+    asked = ["evaluate", *at, "--layer", "1", "--vector", str(world / "all"), "--out", str(world / "report")]
+    with pytest.raises(ValueError, match=r"6 of the 6 pairs .* the same --train and --seed"):
+        runner.invoke(app, asked, catch_exceptions=False)

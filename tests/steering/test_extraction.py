@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -260,7 +261,7 @@ def test_refusals(tiny_llama: LanguageModel) -> None:
     with pytest.raises(ValueError, match=r"pairs=\[\]"):
         collect(tiny_llama, [])
     with pytest.raises(ValueError, match=r"pair 0 \('the film was': .*14 and 4 tokens"):
-        collect(tiny_llama, UNEQUAL)
+        collect(tiny_llama, [replace(UNEQUAL[0], read_index=-2)])
     with pytest.raises(ValueError, match="layer 3 is out of range"):
         collect(tiny_llama, PAIRS, 3)
     with pytest.raises(ValueError, match=r"layers=\[\]"):
@@ -273,6 +274,14 @@ def test_refusals(tiny_llama: LanguageModel) -> None:
         collect(tiny_llama, PAIRS, read="first")
     with pytest.raises(ValueError, match="batch_size=0"):
         collect(tiny_llama, PAIRS, batch_size=0)
+    with pytest.raises(ValueError, match="method = 'median'"):
+        extract(tiny_llama, [], method="median")  # before anything is read
     # The token read is the same, in the same context, in both texts.
     with pytest.raises(ValueError, match="before the texts differ"):
         extract(tiny_llama, PAIRS, read=0)
+
+
+def test_answers_of_ones_own_are_read_at_their_end(tiny_llama: LanguageModel) -> None:
+    by_default, at_end = (extract(tiny_llama, UNEQUAL, 1, read=read) for read in ("answer", "last"))
+    torch.testing.assert_close(by_default[1], at_end[1], rtol=0, atol=0)
+    assert by_default.meta["pairs"] == [pair.digest for pair in UNEQUAL]

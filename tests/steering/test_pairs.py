@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Sequence
 
@@ -55,6 +56,7 @@ def test_a_repeated_pair_on_both_sides_is_refused() -> None:
         (1.5, "must be positive"),
         ((0.5, 0.6), "add up"),
         (0.01, "part 0 .* is empty"),
+        (math.nan, "train=nan: shares must be positive"),
     ],
 )
 def test_wrong_shares(train: float | tuple[float, ...], message: str) -> None:
@@ -114,3 +116,27 @@ def test_slices_and_refusals() -> None:
         ContrastivePair("q", 3, "(A)")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"pairs\[0\]"):
         PairDataset(("q",), "words")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="read_index = '-1'"):
+        ContrastivePair("q", "good", "bad", read_index="-1")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("answers", "given", "read"),
+    [
+        (("(A)", "(B)"), None, -2),
+        (("(C)", " (A)"), None, -2),
+        (("good", "very bad"), None, -1),
+        (("a", "b"), 3, 3),
+    ],
+)
+def test_letters_are_read_at_the_letter_and_all_else_at_its_end(
+    answers: tuple[str, str], given: int | None, read: int
+) -> None:
+    assert ContrastivePair("q", *answers, read_index=given).read_index == read  # type: ignore[arg-type]
+
+
+def test_a_digest_tells_pairs_apart_by_what_makes_them_the_same() -> None:
+    pair = ContrastivePair("q", "good", "bad")
+    assert pair.digest == ContrastivePair("q", "good", "bad", read_index=0, factors={"a": 1}).digest
+    others = ContrastivePair("q", "bad", "good"), ContrastivePair("qg", "ood", "bad")
+    assert pair.digest not in {other.digest for other in others}

@@ -19,6 +19,7 @@ from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult
 from interp.steering.report import ReliabilityReport, evaluate
 from interp.steering.side_effects import SideEffects
 from interp.steering.steerability import steerability
+from interp.steering.vector import SteeringVector
 from tests.steering.linear import LAST, linear_model, pairs, slope
 
 LAMBDA = np.array(DEFAULT_MULTIPLIERS)
@@ -61,7 +62,7 @@ def test_a_letter_direction_is_not_trusted() -> None:
     """Slopes of +1 with (A) and -1 with (B): all the variance is the letter's."""
     result = report(np.where(LETTERS, 1.0, -1.0) + noise(0.05), letter_cosine=0.97)
     assert not result.reliable
-    assert result.verdict.startswith("do not trust: ")
+    assert result.verdict.startswith("do not trust: 5 of the 5 criteria measured fail\n")
     assert "100% of the variance of steerability is explained by the answer letter" in result.verdict
     assert "50% of the samples are anti-steerable" in result.verdict
     assert "its cosine with the direction between the answers' letters is 0.97" in result.verdict
@@ -73,7 +74,7 @@ def test_a_letter_direction_is_not_trusted() -> None:
 def test_an_even_effect_is_relied_on() -> None:
     result = report(2.0 + noise(0.3))
     assert result.reliable
-    assert result.verdict == "reliable by all 5 criteria measured"
+    assert result.verdict.splitlines()[0] == "reliable by all 5 criteria measured"
     assert "FAIL" not in str(result)
 
 
@@ -83,6 +84,12 @@ def test_a_factor_behind_a_small_spread_does_no_harm() -> None:
     assert result.decomposition is not None
     assert result.decomposition.shares["A"] > 0.95
     assert result.reliable
+    lines = report(2.0 + noise(0.3), random_slope=1.5).verdict.splitlines()
+    assert [line[:8] for line in lines] == [
+        "do not t",
+        "  FAIL  ",
+        *["  pass  "] * 4,
+    ]  # what fails comes first
     strict = report(2.0 + np.where(LETTERS, 0.1, -0.1), criteria=ReliabilityCriteria(factor_size=0.01))
     assert "explained by the answer letter" in strict.verdict
 
@@ -170,9 +177,28 @@ def test_a_vector_can_be_brought_along(model: LanguageModel) -> None:
         model, train, test, -1, vector=other, seeds=1, neutral_texts=["the sea"], name="mine", progress=False
     )
     assert result.name == "mine"
+    assert result.quality is None  # random directions have no pairs that could agree
     assert result.steerability.mean == pytest.approx(slope(model, other), abs=1e-4)
     with pytest.raises(ValueError, match="in both parts"):
         evaluate(model, train, train, LAST)
+
+
+def test_a_vector_is_not_tested_on_what_it_has_seen(
+    model: LanguageModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train, test = pairs(0, 4), pairs(4, 3)
+    how: dict[str, Any] = {"seeds": 1, "neutral_texts": ["the sea"], "progress": False}
+    extract(model, [*train, test[1]], LAST).save(tmp_path)
+    with pytest.raises(ValueError, match="1 of the 3 pairs to test it on"):
+        evaluate(model, train, test, LAST, vector=SteeringVector.load(tmp_path), **how)
+    own = extract(model, pairs(10, 5), LAST)
+    assert caplog.text == ""
+    brought = evaluate(model, train, test, LAST, vector=own, multipliers=[-2, 0, 1], **how)
+    assert brought.quality == own.quality()[LAST]  # of its five pairs, not of the four of `train`
+    assert brought.effects is not None
+    assert brought.effects.multipliers.tolist() == [-2, 1]
+    evaluate(model, train, test, LAST, vector=SteeringVector(own.directions), **how)
+    assert caplog.text.count("doesn't say which pairs") == 1
 
 
 def test_steerability_has_its_name_in_the_violin() -> None:
