@@ -94,6 +94,10 @@ def _build_union(hint: Any, choices: tuple[Any, ...], value: Any, where: str) ->
     if value is None and type(None) in choices:
         return None
     others = [choice for choice in choices if choice is not type(None)]
+    if isinstance(value, Mapping) and all(map(dataclasses.is_dataclass, others)):
+        keys = set(value)
+        meant = max(others, key=lambda choice: len(keys & {f.name for f in dataclasses.fields(choice)}))
+        return _build(meant, value, where)
     exact = [choice for choice in others if choice is type(value)]
     for choice in exact or others:
         try:

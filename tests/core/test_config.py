@@ -153,3 +153,31 @@ def test_the_first_difference_is_named_with_both_values():
     assert first_difference(saved, {**saved, "a": {"b": 1, "c": [1, {"d": 3}]}}) == ("a.c[1].d", 2, 3)
     assert first_difference(saved, {**saved, "e": [1, 2]}) == ("e", [1], [1, 2])
     assert first_difference(saved, {**saved, "f": 4}) == ("f", None, 4)
+
+
+@dataclass(frozen=True)
+class Slow:
+    steps: int = 1
+    patience: int = 1
+
+
+@dataclass(frozen=True)
+class Fast:
+    steps: int = 1
+    rate: float = 1.0
+
+
+@dataclass(frozen=True)
+class Paced:
+    pace: Slow | Fast = field(default_factory=Slow)
+
+
+def test_of_two_dataclasses_the_one_with_these_keys_is_meant():
+    assert from_dict(Paced, {"pace": {"steps": 2}}) == Paced(Slow(2))
+    assert from_dict(Paced, {"pace": {"steps": 2, "rate": 3}}) == Paced(Fast(2, 3.0))
+    with pytest.raises(ValueError, match=r"unknown key 'pace\.rat' for Slow"):
+        from_dict(Paced, {"pace": {"steps": 2, "rat": 3}})
+    with pytest.raises(TypeError, match=r"pace\.rate = 'x' is a str"):
+        from_dict(Paced, {"pace": {"rate": "x"}})
+    with pytest.raises(TypeError, match="pace = 3 is a int"):
+        from_dict(Paced, {"pace": 3})
