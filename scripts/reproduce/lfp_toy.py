@@ -24,7 +24,6 @@ from interp.models.sites import Site
 from interp.probes.lfp.ablation import ablate_features
 from interp.probes.lfp.config import (
     AblationSettings,
-    DescriptionSettings,
     DictionarySettings,
     LayerChoice,
     LFPConfig,
@@ -66,7 +65,7 @@ def ending_reviews(n: int, seed: int) -> list[str]:
 
 def train_base(out: Path, quick: bool, seed: int = 0) -> LanguageModel:
     """The base model, about a minute on one core; kept in a folder of the results, where it is found again."""
-    steps = STEPS // 4 if quick else STEPS
+    steps = STEPS // 8 if quick else STEPS
     folder = out / f"base-{steps}-{seed}"
     if not (folder / "tokenizer.json").exists():
         model = untrained(seed)
@@ -91,7 +90,7 @@ def sentiment_data(model: LanguageModel, quick: bool) -> LFPData:
     """Prefixes to write after, and triples of the adjectives that VADER rates at 1 or more, of either sign."""
     lexicon = {word: word_valence(word) for word in (*POSITIVE, *NEGATIVE) if abs(word_valence(word)) >= 1}
     triples = build_lexicon_triples(TRIPLES, lexicon, 720, 0, model.tokenizer, neutral=NEUTRAL, share=0.5)
-    texts = [text.removesuffix(f" {END}") for text in ending_reviews(400 if quick else 2000, seed=1)]
+    texts = [text.removesuffix(f" {END}") for text in ending_reviews(200 if quick else 2000, seed=1)]
     return LFPData(prefixes(512, 2), prefixes(64, 3), tuple(texts), tuple(triples), lexicon=lexicon)
 
 
@@ -99,10 +98,9 @@ def settings(tuning: RewardTuning | PreferenceTuning, quick: bool) -> LFPConfig:
     return LFPConfig(
         tuning=tuning,
         layers=LayerChoice(k=2),
-        dictionaries=DictionarySettings(expansion=2, l1_coefficient=1e-3, steps=300 if quick else 2000),
+        dictionaries=DictionarySettings(expansion=2, l1_coefficient=1e-3, steps=200 if quick else 2000),
         probe=ProbeSettings(n_bootstrap=200 if quick else 1000),
         ablation=AblationSettings(n_features=20, n_random=2 if quick else 5, samples=1 if quick else 4),
-        description=DescriptionSettings(n_texts=200 if quick else 1000),
     )
 
 
@@ -114,10 +112,10 @@ def by_reward(found: Findings) -> None:
         after_positive, after_negative = gate(base)
         found.at_least("b", "base: P(positive word | positive word before)", 0.8, after_positive)
         found.at_most("b", "base: P(positive word | negative word before)", 0.1, after_negative)
-    tuning = replace(RLOO, steps=40, eval_samples=2) if quick else RLOO
+    tuning = replace(RLOO, steps=30, lr=1e-3, eval_samples=2) if quick else RLOO
     data = sentiment_data(base, quick)
     pipeline = LFPPipeline(base, data, settings(tuning, quick), found.out / "reward", progress=False)
-    report = pipeline.report()
+    report = pipeline.report("ablate" if quick else "describe")
     tune = report.results["tune"]
     before, after = tune["before"], tune["after"]
     found.at_least("b", "RLOO: gain of mean reward", 0.5, after["reward"] - before["reward"])

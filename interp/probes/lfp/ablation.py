@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 MODES = ("error_preserving", "reconstruct")
 NOTHING, CHOSEN, RANDOM = "nothing", "chosen features", "random features"
+ALIKE = 5  # latents that fire about as often as a given one, of which a random one is drawn
 Features = Mapping[int, Sequence[int]]
 
 logger = logging.getLogger(__name__)
@@ -176,8 +177,9 @@ def ablation_effect(
     """Measure the reward of what the model writes as it is, without the features, and without random ones.
 
     Every condition writes after the same prompts with the same random numbers, so differences are paired. Random
-    sets have as many latents per layer, drawn from those that fire on texts the model writes as it is. The mode
-    `reconstruct` follows, with nothing and with the features left out.
+    sets have as many latents per layer: for each of the features one of the five others that fire most nearly as often
+    on texts that the model writes as it is. The mode `reconstruct` follows, with nothing and with the features left
+    out.
 
     Args:
         n_random: sets of random features.
@@ -272,18 +274,22 @@ def _random_features(
     active: Mapping[int, NDArray[np.float64]], chosen: dict[int, list[int]], seed: int
 ) -> dict[int, list[int]]:
     random = np.random.default_rng(seed)
-    drawn = {}
+    drawn: dict[int, list[int]] = {}
     for layer, latents in chosen.items():
-        others = np.setdiff1d(np.flatnonzero(active[layer] > 0), latents)
-        if latents and not len(others):
+        share = active[layer]
+        others = [int(k) for k in np.setdiff1d(np.flatnonzero(share > 0), latents)]
+        if latents and not others:
             raise ValueError(
                 f"layer {layer}: no latent but the {len(latents)} chosen ones fires on the texts, so there are no "
                 "random ones to compare with; choose fewer"
             )
         if len(others) < len(latents):
             logger.warning("layer %d: only %d other active latents for %d", layer, len(others), len(latents))
-        some = random.choice(others, min(len(others), len(latents)), replace=False)
-        drawn[layer] = sorted(map(int, some))
+        drawn[layer] = []
+        for latent in random.permutation(latents)[: len(others)]:
+            others.sort(key=lambda k: (abs(share[k] - share[latent]), k))
+            drawn[layer].append(others.pop(random.integers(min(ALIKE, len(others)))))
+        drawn[layer].sort()
     return drawn
 
 

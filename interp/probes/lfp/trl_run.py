@@ -40,7 +40,7 @@ def require_trl() -> Any:
         import trl
     except ImportError as error:
         raise ImportError(
-            "tuning on feedback needs trl and accelerate: pip install 'interp-toolkit[feedback]'"
+            "tuning on feedback needs trl (Python 3.11 or newer): pip install 'interp-toolkit[feedback]'"
         ) from error
     return trl
 

@@ -135,6 +135,20 @@ def test_the_feature_that_carries_the_reward_is_found_and_random_ones_are_not(
     assert len(report.plot().axes[0].get_yticklabels()) == 7
 
 
+def test_random_features_fire_as_often_as_the_chosen_ones(tiny_llama: LanguageModel) -> None:
+    saes = {1: random_sae(0, 256)}
+    written = continuations(tiny_llama, TEXTS, max_new_tokens=4)
+    shares = active_shares(tiny_llama, saes, written)[1]
+    often = [int(k) for k in shares.argsort()[::-1][:4]]
+    report = ablation_effect(
+        tiny_llama, TEXTS, share_of_letter, saes, {1: often}, n_random=3, max_new_tokens=4
+    )
+    chosen, others = report.select("chosen features")[0], report.select("random features")
+    assert chosen.active == pytest.approx(shares[often].mean())
+    assert all(abs(row.active - chosen.active) < 0.1 < chosen.active - shares.mean() for row in others)
+    assert len({row.kl for row in others}) == 3  # sets that differ
+
+
 def test_too_few_others_are_told_and_none_is_an_error(
     planted: tuple[LanguageModel, dict[int, TiedSAE]], caplog: pytest.LogCaptureFixture
 ) -> None:
