@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 _said: set[tuple[str, str]] = set()
@@ -26,7 +27,7 @@ def one_of(argument: str, value: Any, choices: Sequence[Any]) -> None:
 
 def at_least(argument: str, value: object, least: int) -> None:
     """Raise TypeError unless `value` is an integer, ValueError unless it is at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):  # numpy's integers are
         raise TypeError(f"{argument} = {value!r} is a {type(value).__name__}: give an integer")
     if value < least:
         raise ValueError(f"{argument} = {value} must be at least {least}")

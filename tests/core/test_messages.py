@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 
 from interp.core.messages import at_least, each_once, nearest, one_of, warn_once
@@ -26,6 +27,7 @@ def test_one_of():
 
 def test_at_least():
     at_least("steps", 1, 1)
+    at_least("steps", np.int64(1), 1)
     with pytest.raises(ValueError, match="steps = 0 must be at least 1"):
         at_least("steps", 0, 1)
     for value in (1.0, "1", True, None):
