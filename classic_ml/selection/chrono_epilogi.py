@@ -18,7 +18,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from classic_ml.selection.epilogi_phases import Event, Search, Settings
-from classic_ml.selection.lagged import TRENDS, LaggedGram, check_lags, usable_rows
+from classic_ml.selection.lagged import TRENDS, LaggedGram, check_lags, of_unit_size, usable_rows
 from classic_ml.selection.least_squares import TESTS
 from classic_ml.selection.solutions import SolutionSet
 from interp.core.messages import nearest, one_of
@@ -104,30 +104,40 @@ class ChronoEpilogi(SelectorMixin, BaseEstimator):
         self.backward_strategy = backward_strategy
         self.verify = verify
 
-    def fit(self, X: Any, y: Any = None, *, target: int | str = 0, groups: Any = None) -> ChronoEpilogi:
-        """Select from X (N steps, D series), an array or DataFrame; `y` is ignored, the target is a column of X.
+    def fit(
+        self, X: Any, y: Any = None, *, target: int | str | None = None, groups: Any = None
+    ) -> ChronoEpilogi:
+        """Select from X (N steps, D series), an array or DataFrame.
 
         Args:
-            target: column name or index.
+            y: (N,) the target, where it is no column of X; called by its name where it has one (a Series), else "y".
+            target: name or index of the column of X that is the target, where there is no `y`; None is the first.
             groups: (N,) name of the sequence a row belongs to; windows never cross from one into another.
 
-        Raises ValueError for bad settings, NaN, duplicate column names, an unknown or constant target, and fewer
-        than n_lags + 4 usable rows.
+        Raises ValueError for bad settings, NaN, duplicate column names, an unknown, constant or doubly given target,
+        and fewer than n_lags + 4 usable rows.
         """
         self._check_parameters()
         columns = _column_names(X)
-        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        names = columns or list(range(X.shape[1]))
-        position = _position(target, names, X.shape[1])
+        if y is None:
+            X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+            names = columns or list(range(X.shape[1]))
+            position = _position(0 if target is None else target, names, X.shape[1])
+        else:
+            name = _name_of(y, target, columns)
+            X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
+            names, position = [*(columns or range(X.shape[1])), name], X.shape[1]
+            X = np.column_stack([X, np.asarray(y, np.float64)])
         n = len(usable_rows(len(X), self.n_lags, groups))
         if n < self.n_lags + 4:
             raise ValueError(
                 f"{len(X)} steps leave {n} rows with {self.n_lags} lags, fewer than the {self.n_lags + 4} "
                 "that even the target's own past needs; give more steps or fewer n_lags"
             )
+        X = of_unit_size(X)
         gram = LaggedGram(X, position, self.n_lags, trend=self.trend, groups=groups)
-        if gram.total <= 1e-20 * max(float(np.square(X[:, position]).sum()), np.finfo(float).tiny):
-            raise ValueError(f"target = {target!r} is constant, so there is nothing to forecast")
+        if gram.total <= 1e-20 * float(np.square(X[:, position]).sum()):
+            raise ValueError(f"the target {names[position]!r} is constant, so there is nothing to forecast")
         if len(gram.constant):
             constant = [names[j] for j in gram.constant]
             warnings.warn(f"constant series are never selected: {constant}", UserWarning, stacklevel=2)
@@ -172,7 +182,9 @@ class ChronoEpilogi(SelectorMixin, BaseEstimator):
     def _get_support_mask(self) -> Bool[np.ndarray, " D"]:
         check_is_fitted(self)
         mask = np.zeros(self.n_features_in_, dtype=bool)
-        mask[self._selected_positions] = True
+        mask[[j for j in self._selected_positions if j < len(mask)]] = (
+            True  # a target given as y is no column
+        )
         return mask
 
     def _check_parameters(self) -> None:
@@ -228,10 +240,27 @@ def _column_names(X: Any) -> list[Any]:
     return names
 
 
+def _name_of(y: Any, target: Any, columns: list[Any]) -> Any:
+    """What to call the target that was given as `y`."""
+    if isinstance(y, str):
+        raise ValueError(f"y = {y!r} must hold the target's values; name a column of X with target={y!r}")
+    if target is not None:
+        raise ValueError(f"y and target = {target!r} are two targets; give one of them")
+    name = getattr(y, "name", None)
+    name = "y" if name is None else name
+    if name in columns:
+        raise ValueError(
+            f"y is called {name!r}, as a column of X is; give target={name!r} without y, or drop the column"
+        )
+    return name
+
+
 def _position(target: Any, names: list[Any], n_series: int) -> int:
     if not isinstance(target, bool):
         if target in names:
             return names.index(target)
         if isinstance(target, int | np.integer) and 0 <= target < n_series:
             return int(target)
-    raise ValueError(f"target = {target!r} is no column of X; {nearest(target, names)}")
+    named = [name for name in names if isinstance(name, str)]
+    there = nearest(target, named) if named else f"its columns are 0 to {n_series - 1}"
+    raise ValueError(f"target = {target!r} is no column of X; {there}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from classic_ml.selection.lagged import LaggedGram, check_lags
+from classic_ml.selection.lagged import LaggedGram, check_lags, of_unit_size
 from classic_ml.selection.least_squares import Model, nested_test
 
 
@@ -16,7 +16,7 @@ def granger_p_value(x: Any, y: Any, n_lags: int, *, test: str = "lr") -> float:
     pair = np.column_stack([y, x]).astype(np.float64)
     if not np.isfinite(pair).all():
         raise ValueError("x and y must be finite numbers")
-    gram = LaggedGram(pair, 0, n_lags)
+    gram = LaggedGram(of_unit_size(pair), 0, n_lags)
     alone = Model.of(gram, [0])
     both = alone.append([1])
     return nested_test(alone.ssr, alone.rank, both.ssr, both.rank, gram.n, kind=test).p_value

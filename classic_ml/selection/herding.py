@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -60,13 +61,18 @@ def kernel_herding(
         potential: mu (n,) if it is known already; computing it costs O(n^2 d), all else is cheap.
 
     Source: Shao et al. 2024 (RDSS), Section 4 and Algorithm 1. Raises ValueError for n_samples outside 1..n-1
-    (1..n with replacement) and alpha outside [0, 1].
+    (1..n with replacement), alpha outside [0, 1] and kernel values that aren't finite.
     """
     kernel = _as_kernel(kernel)
     check_alpha(alpha)
     check_budget(n_samples, kernel.n, allow_all=replacement)
     mu = _potential(kernel, potential)
     mean_kernel = float(mu.mean())
+    if not math.isfinite(mean_kernel):
+        raise ValueError(
+            "the kernel has values that are not finite: a sigma so far below the distances between rows overflows "
+            "(take a larger one), and a kernel function must return numbers"
+        )
     mean_to_picks = torch.zeros_like(mu)
     taken = torch.zeros_like(mu)  # infinity where a row is picked
     order: list[int] = []
@@ -112,7 +118,7 @@ def default_alpha(n_samples: int) -> float:
 
 
 def check_alpha(alpha: float) -> None:
-    if isinstance(alpha, str) or not (math.isfinite(alpha) and 0 <= alpha <= 1):
+    if not isinstance(alpha, Real) or not 0 <= alpha <= 1:
         raise ValueError(f"alpha = {alpha!r} must lie in [0, 1]; the paper's choice is 1 - 1/sqrt(n_samples)")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -212,7 +214,7 @@ def _of_function(X: np.ndarray, function: KernelFunction) -> Tile:
 
 
 def check_sigma(sigma: Any) -> None:
-    if isinstance(sigma, str) or sigma is None or not (np.isfinite(sigma) and sigma > 0):
+    if not isinstance(sigma, Real) or not 0 < float(sigma) < math.inf:
         raise ValueError(f"sigma = {sigma!r} must be a positive number, or 'median' where that is offered")
 
 

@@ -39,6 +39,12 @@ def check_lags(n_lags: Any) -> None:
         raise ValueError(f"n_lags = {n_lags!r} must be a whole number of at least 1")
 
 
+def of_unit_size(X: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+    """Every series times a power of two, so that its largest |value| is in [0.5, 1): no digit changes, and the squares
+    of series of any scale are floating-point numbers."""
+    return np.ldexp(X, -np.frexp(np.abs(X).max(axis=0))[1])
+
+
 class LaggedGram:
     """Inner products between the windows of D series, unit columns with the trend projected out.
 

@@ -54,15 +54,15 @@ def plot_classes(fitted: ChronoEpilogi, *, max_names: int = 12) -> Figure:
     figure, (left, right) = new_figure(1, 2, size=(11, 0.34 * max(8, len(fitted.equivalence_classes_)) + 1))
     removed = {row.series for row in fitted.history_ if row.action == "removed"}
     steps = [row for row in fitted.history_ if row.phase == "forward" and row.association is not None]
-    strongest = max((row.association or 0.0 for row in steps), default=1.0) or 1.0
     for step, row in enumerate(steps):
         kind = "removed later" if row.series in removed else row.action
         colour = {"added": COLOURS[0], "removed later": COLOURS[4], "rejected": COLOURS[1]}[kind]
         left.barh(step, row.association, color=colour)
-        left.text(row.association, step, f" {_p_text(row.p_value)}, {kind}", va="center", fontsize=8)
+        note = f"{_p_text(row.p_value)}, {kind}"
+        left.text(1.02, step, note, va="center", fontsize=8, transform=left.get_yaxis_transform())
     left.set_yticks(range(len(steps)), [str(row.series) for row in steps])
     left.invert_yaxis()
-    left.set(xlabel="|correlation| with the residuals", title="forward steps", xlim=(0, 1.7 * strongest))
+    left.set(xlabel="|correlation| with the residuals", title="forward steps", xlim=(0, 1))
     classes = fitted.equivalence_classes_
     for y, members in enumerate(classes):
         shown = [str(name) for name in members[:max_names]]

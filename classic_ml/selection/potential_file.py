@@ -29,6 +29,8 @@ class PotentialFile:
 
         Raises ValueError when the file is of another pool, kernel or block size, or is no such file.
         """
+        if self.path.is_dir():
+            raise ValueError(f"{self.path} is a folder; name a file in it")
         if not self.path.exists():
             return 0, torch.zeros(self.rows.shape[1], dtype=torch.float64)
         try:

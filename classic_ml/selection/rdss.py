@@ -61,7 +61,8 @@ class RDSSSelector(BaseEstimator):
         alpha_mmd2_, mmd2_, mean_similarity_: the criterion, its alpha = 1 form, and S_k of the picks.
         path_: (m,) the criterion after every pick.
         mean_kernel_, kernel_quantiles_: Kbar, and the 5, 50 and 95 % quantiles of kernel values between different
-            rows (of a sample of 512). A kernel near the identity (Kbar < 2/n) selects by rounding; fit warns.
+            rows (of a sample of 512). A kernel near the identity (Kbar < 2/n) or near a constant (half of the digits
+            or more are the same everywhere) selects by rounding; fit warns.
     """
 
     def __init__(
@@ -177,6 +178,12 @@ class RDSSSelector(BaseEstimator):
             _tell(
                 f"the kernel is close to the identity (mean {self.mean_kernel_:.2g} for {len(X)} rows), so scores "
                 "tie and the picks mean little; take a larger sigma"
+            )
+        low, _, high = self.kernel_quantiles_
+        if high - low <= np.sqrt(np.finfo(X.dtype).eps) * abs(high):
+            _tell(
+                f"the kernel is close to a constant ({low:.6g} to {high:.6g} between rows), so scores tie and the "
+                "picks mean little; take a smaller sigma"
             )
         if self.kernel != "precomputed":
             duplicates = len(X) - len({hash(row.tobytes()) for row in X})

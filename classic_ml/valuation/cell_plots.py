@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from classic_ml.valuation.cells import detection_curve
+from classic_ml.valuation.cells import checked_rows, detection_curve
 from interp.core.plotting import new_figure
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def plot_cells(valued: TwoDOOB, rows: npt.ArrayLike | None = None) -> Figure:
     if rows is None:
         chosen = np.argsort(valued.data_values_, kind="stable")[: MOST_IMAGES if images else MOST_ROWS]
     else:
-        chosen = np.atleast_1d(np.asarray(rows, np.int64))
+        chosen = checked_rows(rows, len(valued.cell_values_))
     return _images(valued, chosen) if images else _table(valued, chosen)
 
 

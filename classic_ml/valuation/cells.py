@@ -75,6 +75,14 @@ def checked_table(X: npt.ArrayLike, y: npt.ArrayLike) -> tuple[FloatArray, np.nd
     return table, labels
 
 
+def checked_rows(rows: npt.ArrayLike, n: int) -> IntArray:
+    """Positions of rows in a table of `n` as an array; ValueError for one that isn't there or isn't whole."""
+    chosen = np.atleast_1d(np.asarray(rows))
+    if not chosen.size or chosen.dtype.kind not in "iu" or not ((-n <= chosen) & (chosen < n)).all():
+        raise ValueError(f"rows = {rows!r}: expected positions from 0 to {n - 1}")
+    return chosen.astype(np.int64)
+
+
 def _class_moments(table: FloatArray, labels: np.ndarray) -> tuple[FloatArray, FloatArray]:
     """Mean and standard deviation [n d] of each cell's column within its row's class."""
     _, inverse = np.unique(labels, return_inverse=True)

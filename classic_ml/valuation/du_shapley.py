@@ -29,6 +29,7 @@ from classic_ml.valuation.closed_forms import (
 from classic_ml.valuation.groups import owners
 from classic_ml.valuation.utility import FloatArray, IntArray, Utility, as_utility
 from classic_ml.valuation.values import DatasetValues
+from interp.core.messages import at_least
 
 CELLS_AT_A_TIME = 1 << 22  # of the I x I tables
 
@@ -165,8 +166,7 @@ def du_shapley_data(
     Raises:
         ValueError: rows without an owner or with two, owners without rows, n_repeats < 1, a utility that isn't finite.
     """
-    if n_repeats < 1:
-        raise ValueError(f"n_repeats = {n_repeats} must be at least 1")
+    at_least("n_repeats", n_repeats, 1)
     known = utility.n_points if isinstance(utility, Utility) else None
     names, parts = owners(groups, n_points=known, allow_empty=allow_empty)
     n_rows = sum(map(len, parts))

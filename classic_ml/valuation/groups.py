@@ -21,9 +21,13 @@ def owners(
         allow_empty: let a list hold owners without rows.
 
     Raises:
-        ValueError: no rows, a row without an owner or with two, an owner without rows.
+        ValueError: no rows, a row without an owner or with two, an owner without rows, names that can't be sorted.
+        TypeError: indices that aren't whole numbers.
     """
     if _is_list_of_indices(groups):
+        for part in map(np.asarray, groups):
+            if part.size and part.dtype.kind not in "iu":
+                raise TypeError(f"groups: row indices must be whole numbers, got {part.dtype}: {part[:5]}")
         parts = [np.sort(np.asarray(part, np.int64).ravel()) for part in groups]
         names: tuple[Any, ...] = tuple(range(len(parts)))
     else:
@@ -33,7 +37,10 @@ def owners(
         missing = np.array([g is None or g != g for g in ids.tolist()])
         if missing.any():
             raise ValueError(f"groups: row {int(missing.argmax())} has no owner; leave such rows out")
-        unique, inverse = np.unique(ids, return_inverse=True)
+        try:
+            unique, inverse = np.unique(ids, return_inverse=True)
+        except TypeError as error:
+            raise ValueError(f"groups: names of owners must be of one kind ({error})") from error
         names = tuple(unique.tolist())
         parts = [np.flatnonzero(inverse == i) for i in range(len(unique))]
     rows = np.sort(np.concatenate(parts))

@@ -34,6 +34,8 @@ class Memo(dict[bytes, float]):
         self.fingerprint = fingerprint
         self._saved_at = time.monotonic()
         self._saved_length = 0
+        if self.path is not None and self.path.is_dir():
+            raise ValueError(f"memo_file = {str(path)!r} is a folder; name a file in it")
         if self.path is not None and self.path.exists():
             self._read(self.path)
 

@@ -15,7 +15,7 @@ from classic_ml.valuation.du_shapley import sample_size
 from classic_ml.valuation.groups import owners
 from classic_ml.valuation.utility import BoolArray, FloatArray, IntArray, Utility, as_game, as_utility
 from classic_ml.valuation.values import DatasetValues
-from interp.core.messages import one_of
+from interp.core.messages import at_least, one_of
 
 Method: TypeAlias = Literal["permutation", "antithetic", "orthogonal", "owen", "stratified"]
 METHODS = ("permutation", "antithetic", "orthogonal", "owen", "stratified")
@@ -52,8 +52,9 @@ def monte_carlo_shapley(
     game, names = as_game(utility, n_players)
     count = len(names)
     per_row = {"antithetic": 2, "orthogonal": 2, "stratified": count}.get(method, 1)
-    if n_samples < 1 or n_samples % per_row:
-        raise ValueError(f"n_samples = {n_samples} must be a positive multiple of {per_row} for {method!r}")
+    at_least("n_samples", n_samples, 1)
+    if n_samples % per_row:
+        raise ValueError(f"n_samples = {n_samples} must be a multiple of {per_row} for {method!r}")
     rng = np.random.default_rng(random_state)
     before = game.n_calls, game.n_evaluations
     n_rows = n_samples // per_row

@@ -28,6 +28,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from classic_ml.valuation.cells import checked_rows
 from classic_ml.valuation.utility import BoolArray, FloatArray, IntArray
 from interp.core.messages import one_of
 
@@ -100,6 +101,7 @@ class TwoDOOB(BaseEstimator):
             ValueError: fewer than two rows, one class only, values that aren't finite, lengths that differ, or a
                 parameter out of range.
         """
+        self._check_learner()
         regression = self.estimator is not None and is_regressor(self.estimator)
         self._check_parameters(regression)
         index = getattr(X, "index", None)
@@ -147,9 +149,12 @@ class TwoDOOB(BaseEstimator):
         return self
 
     def cell_map(self, row: int) -> FloatArray:
-        """The cell values of one row in the shape it was given in, e.g. [h w] for an image."""
+        """The cell values of one row in the shape it was given in, e.g. [h w] for an image.
+
+        Raises ValueError for a row that isn't there.
+        """
         check_is_fitted(self)
-        return self.cell_values_[row].reshape(self.feature_shape_)
+        return self.cell_values_[checked_rows(row, len(self.cell_values_))[0]].reshape(self.feature_shape_)
 
     def to_frame(self) -> pd.DataFrame:
         """Cell values with the row labels and column names of the data."""
@@ -165,6 +170,20 @@ class TwoDOOB(BaseEstimator):
 
         check_is_fitted(self)
         return plot_cells(self, rows)
+
+    def _check_learner(self) -> None:
+        if isinstance(self.estimator, type) or (
+            self.estimator is not None
+            and not (hasattr(self.estimator, "fit") and hasattr(self.estimator, "predict"))
+        ):
+            raise ValueError(
+                f"estimator = {self.estimator!r} must be a scikit-learn estimator such as DecisionTreeClassifier(), or "
+                "None for a tree"
+            )
+        if self.scoring is not None and not callable(self.scoring):
+            raise ValueError(
+                f"scoring = {self.scoring!r} must be a function of (y_true [n], y_pred [n]) that returns a score a row"
+            )
 
     def _check_parameters(self, regression: bool) -> None:
         if not isinstance(self.n_estimators, Integral) or self.n_estimators < 1:

@@ -161,6 +161,46 @@ def test_rescaling_and_shifting_change_nothing() -> None:
     first = ChronoEpilogi(2).fit(X, target=classes[0][0])
     moved = ChronoEpilogi(2).fit(X * np.geomspace(1e-3, 1e3, 16) + 1e3, target=classes[0][0])
     assert moved.equivalence_classes_ == first.equivalence_classes_
+    for scale in (2.0**-700, 2.0**700):  # whose squares are no floating-point numbers
+        scaled = ChronoEpilogi(2).fit(X * scale, target=classes[0][0])
+        assert scaled.history_ == first.history_
+
+
+def test_a_target_beside_x_is_forecast_like_a_column() -> None:
+    X = copies(0)
+    frame = pd.DataFrame(X, columns=[f"unit {i}" for i in range(12)])
+    column = ChronoEpilogi(1).fit(frame, target="unit 3")
+    rest, y = frame.drop(columns="unit 3"), frame["unit 3"]
+    beside = ChronoEpilogi(1).fit(rest, y)
+    assert beside.equivalence_classes_ == column.equivalence_classes_
+    assert beside.selected_features_[0] == "unit 3"
+    assert list(beside.get_feature_names_out()) == sorted(beside.selected_features_[1:])
+    assert ChronoEpilogi(1).fit(rest, y.to_numpy()).selected_features_ == [
+        "y",
+        *beside.selected_features_[1:],
+    ]
+    assert (
+        ChronoEpilogi(1).fit(X).equivalence_classes_ == ChronoEpilogi(1).fit(X, target=0).equivalence_classes_
+    )
+
+
+def test_two_targets_or_none_are_refused() -> None:
+    X = copies(0)
+    frame = pd.DataFrame(X, columns=[f"unit {i}" for i in range(12)])
+    for y, target, message in (
+        ("unit 3", None, "name a column of X with target='unit 3'"),
+        (X[:, 0], 1, "are two targets"),
+        (frame["unit 3"], None, "y is called 'unit 3', as a column of X is"),
+        (X[:10, 0], None, "inconsistent numbers of samples"),
+        (np.full(len(X), 2.0), None, "the target 'y' is constant"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ChronoEpilogi(1).fit(frame, y, target=target)
+
+
+def test_correlations_are_drawn_on_their_own_axis() -> None:
+    left = ChronoEpilogi(1).fit(copies(0)).plot().axes[0]
+    assert left.get_xlim() == (0, 1)
 
 
 def test_p_values_below_the_smallest_float_still_rank_by_correlation() -> None:
@@ -260,6 +300,8 @@ def test_bad_data_is_refused() -> None:
     for target in (3, -1, "a", True):
         with pytest.raises(ValueError, match="is no column of X"):
             ChronoEpilogi(1).fit(X, target=target)
+    with pytest.raises(ValueError, match="target = -1 is no column of X; its columns are 0 to 2"):
+        ChronoEpilogi(1).fit(X, target=-1)
     with pytest.raises(ValueError, match="duplicate column names: a"):
         ChronoEpilogi(1).fit(frame.set_axis(["a", "a", "c"], axis=1))
     with pytest.raises(ValueError, match="could not convert"):

@@ -22,6 +22,7 @@ def chain() -> np.ndarray:
 def test_causes_not_effects_but_copies_too(chain: np.ndarray) -> None:
     assert granger_p_value(chain[:, 1], chain[:, 0], 1) < 1e-100
     assert granger_p_value(chain[:, 3], chain[:, 0], 1) > 1e-3
+    assert granger_p_value(1e-200 * chain[:, 1], 1e200 * chain[:, 0], 1) < 1e-100
     assert select_granger(chain, 1) == [1, 4]
     assert select_granger(chain, 1, target=2) == [0]
     assert granger_p_value(chain[:, 0], chain[:, 0], 2) == 1.0

@@ -98,6 +98,11 @@ def test_long_pools_judge_the_median_by_a_seeded_sample(X: np.ndarray) -> None:
         ({"alpha": -0.1}, "alpha = -0.1"),
         ({"sigma": 0.0}, "sigma = 0.0"),
         ({"sigma": "mean"}, "sigma = 'mean'"),
+        ({"sigma": [1.0]}, r"sigma = \[1.0\]"),
+        ({"sigma": 1e-160}, "sigma so far below"),
+        ({"kernel": lambda X, Y: np.full((len(X), len(Y)), np.nan)}, "not finite"),
+        ({"alpha": None}, "alpha = None"),
+        ({"potential_file": "."}, "is a folder"),
         ({"kernel": "gausian"}, "did you mean 'gaussian'"),
         ({"standardize": "minmax"}, "standardize = 'minmax'"),
         ({"kernel": "precomputed"}, "square"),
@@ -130,6 +135,9 @@ def test_outside_the_papers_regime_it_says_so(X: np.ndarray) -> None:
 def test_a_degenerate_kernel_and_duplicates_are_reported(X: np.ndarray) -> None:
     with pytest.warns(UserWarning, match="close to the identity"):
         RDSSSelector(5, sigma=1e-3).fit(X)
+    for sigma, rows in ((1e9, X), (1e3, X.astype(np.float32))):
+        with pytest.warns(UserWarning, match="close to a constant"):
+            RDSSSelector(5, sigma=sigma).fit(rows)
     with pytest.warns(UserWarning, match="3 of 203 rows are duplicates"):
         RDSSSelector(5).fit(np.vstack([X, X[:3]]))
 

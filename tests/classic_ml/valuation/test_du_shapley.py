@@ -291,6 +291,8 @@ def test_bad_input():
         du_shapley((1, 2), lambda q: 1.0)
     with pytest.raises(ValueError, match="n_repeats = 0"):
         du_shapley_data([0, 1], len, empty_value=0.0, n_repeats=0)
+    with pytest.raises(TypeError, match=r"n_repeats = 1\.5"):
+        du_shapley_data([0, 1], len, empty_value=0.0, n_repeats=1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="owner 1 has no rows"):
         du_shapley_data([[0, 1], []], len, empty_value=0.0)
     assert du_shapley_data([[0, 1], []], len, empty_value=0.0, allow_empty=True).values.tolist() == [2, 0]

@@ -123,7 +123,7 @@ def test_budgets_are_counted():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ({"n_samples": 0}, "n_samples = 0"),
+        ({"n_samples": 0}, "n_samples = 0 must be at least 1"),
         ({"n_samples": 3, "method": "antithetic"}, "multiple of 2"),
         ({"n_samples": 6, "method": "stratified"}, "multiple of 4"),
         ({"method": "permutations"}, "did you mean 'permutation'"),

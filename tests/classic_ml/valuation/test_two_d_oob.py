@@ -258,12 +258,26 @@ def test_wrong_labels_are_found(cancer):
         ({"distance_weight": -1.0}, "distance_weight = -1.0"),
         ({"distance_normalization": "minmaks"}, "did you mean 'minmax'"),
         ({"estimator": DecisionTreeRegressor(), "distance_weight": 1.0}, "is a regressor"),
+        ({"estimator": "tree"}, "estimator = 'tree' must be a scikit-learn estimator"),
+        ({"estimator": DecisionTreeRegressor}, "must be a scikit-learn estimator"),
+        ({"scoring": "accuracy"}, "scoring = 'accuracy' must be a function"),
     ],
 )
 def test_bad_parameters(table, parameters, match):
     X, y = table
     with pytest.raises(ValueError, match=match):
         TwoDOOB(**parameters).fit(X, np.arange(60.0) if "estimator" in parameters else y)
+
+
+def test_rows_that_are_not_there(table):
+    valued = TwoDOOB(n_estimators=5, random_state=0).fit(*table)
+    for rows in (60, -61, 1.5):
+        with pytest.raises(ValueError, match="expected positions from 0 to 59"):
+            valued.cell_map(rows)
+    for rows in ([0, 60], []):
+        with pytest.raises(ValueError, match="expected positions from 0 to 59"):
+            valued.plot(rows=rows)
+    np.testing.assert_array_equal(valued.cell_map(-1), valued.cell_values_[59])
 
 
 def test_bad_data(table):

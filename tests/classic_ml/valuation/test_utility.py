@@ -61,6 +61,8 @@ def test_the_memo_file_spares_an_interrupted_run_its_evaluations(tmp_path):
     assert resumed.n_evaluations == 2
     with pytest.raises(ValueError, match="another utility"):
         Utility(total, memo_file=path, fingerprint="b")
+    with pytest.raises(ValueError, match=r"memo_file = .* is a folder"):
+        Utility(total, memo_file=tmp_path)
     path.write_bytes(b"not safetensors")
     with pytest.raises(ValueError, match="not a file of utilities"):
         Utility(total, memo_file=path)
@@ -142,6 +144,14 @@ def test_who_owns_what():
 def test_owners_that_do_not_cover(groups, match):
     with pytest.raises(ValueError, match=match):
         owners(groups)
+
+
+def test_owners_are_told_apart_by_names_of_one_kind_and_whole_indices():
+    with pytest.raises(ValueError, match="names of owners must be of one kind"):
+        owners(np.array(["a", 1, "b"], dtype=object))
+    for indices in ([[0.2, 1.7], [2.0]], [[True, False], [1]]):
+        with pytest.raises(TypeError, match="row indices must be whole numbers"):
+            owners(indices)
 
 
 def test_rows_are_counted_against_the_data():
