@@ -77,15 +77,28 @@ def source(
     import numpy as np
 
     from interp.markov.ngram import optimal_ngram_loss
+    from interp.markov.sources import LARGEST_TABLE
 
     made = _source(kernel, order, p, q, alphabet_size, seed)
+    contexts = range(made.order + 2)
+    if n < len(contexts):
+        raise ValueError(
+            f"n = {n} must be at least {len(contexts)}, the longest context and a symbol after it"
+        )
     x = made.sample(n, seed)
     ones = np.ones(made.alphabet_size, np.int64)
-    typer.echo(f"{made}\nnats per symbol; the sample has {n} symbols")
-    typer.echo(f"{'context':>8} {'exact':>9} {'sample':>9}")
-    for context in range(made.order + 2):
-        measured = optimal_ngram_loss(x, ones, context + 1)
-        typer.echo(f"{context:>8} {made.ngram_loss(context):>9.5f} {measured:>9.5f}")
+    lines = [
+        f"{made}",
+        f"nats per symbol; the sample has {n} symbols",
+        f"{'context':>8} {'exact':>9} {'sample':>9}",
+    ]
+    for context in contexts:
+        countable = made.alphabet_size ** (context + 1) <= LARGEST_TABLE
+        measured = f"{optimal_ngram_loss(x, ones, context + 1):.5f}" if countable else "-"
+        lines.append(f"{context:>8} {made.ngram_loss(context):>9.5f} {measured:>9}")
+    if measured == "-":
+        lines.append(f"-: more than {LARGEST_TABLE} counts")
+    typer.echo("\n".join(lines))
 
 
 @app.command()
@@ -111,10 +124,13 @@ def unigram(
 
     Example: interp markov unigram --tokenizer bpe --tokenizer lzw --vocab-sizes 10,64,256 --out unigram/
     """
+    from interp.core.files import check_folder
     from interp.core.plotting import save_figure
     from interp.markov.catalogue import make_tokenizer
     from interp.markov.unigram_study import unigram_study
 
+    if out is not None:
+        check_folder("out", out)
     made = _source(kernel, order, p, q, alphabet_size, seed)
     sizes = _numbers("--vocab-sizes", vocab_sizes)
     asked = [
@@ -204,6 +220,7 @@ def sweep(
     batch_size: BatchSize = 8,
     test_symbols: TestSymbols = 300_000,
     seeds: Annotated[str, typer.Option(help="The seeds, with commas.")] = "0,1,2",
+    resume: Annotated[bool, typer.Option(help="Continue unfinished runs in OUT.")] = True,
     device: Device = "auto",
 ) -> None:
     """Transformers on switching sources over dictionary sizes, orders or depths.
@@ -230,7 +247,13 @@ def sweep(
                 TransformerConfig(width, at["n_layers"], n_heads, context_symbols),
                 training,
             )
-    study = transformer_study(variants, seeds=_numbers("--seeds", seeds), out=out, device=device)
+    study = transformer_study(
+        variants,
+        seeds=_numbers("--seeds", seeds),
+        out=out,
+        resume="auto" if resume else None,
+        device=device,
+    )
     typer.echo(study)
     study.to_frame().to_csv(out / "runs.csv", index=False)
     save_figure(study.plot(over), out / f"{over}.png")

@@ -8,6 +8,11 @@ from jaxtyping import Float, Int
 from interp.markov.losses import SymbolLoss
 from interp.markov.sources import LARGEST_TABLE, as_symbols
 
+COUNTED = (
+    "{unigram}, bigram: models of the training text (add-one smoothing) on the test text; a bigram has V^2 counts to "
+    "learn, so over a large dictionary it can do worse than the unigram, and is no bound"
+)
+
 
 class NGramModel:
     """Predicts a token from the `order - 1` before it by (counts + smoothing) / total.
@@ -46,7 +51,7 @@ class NGramModel:
         if self.probabilities is None:
             raise ValueError("NGramModel is not fitted: call fit(ids) first")
         with np.errstate(divide="ignore"):
-            nats = -np.log(self.probabilities.ravel()[self._cells(ids)]).sum()
+            nats = 0.0 - np.log(self.probabilities.ravel()[self._cells(ids)]).sum()
         targets = ids[self.order - 1 :]
         return SymbolLoss(float(nats), int(np.asarray(token_lengths)[targets].sum()), len(targets))
 

@@ -116,7 +116,7 @@ def plot_sweep(frame: pd.DataFrame, x: str, *, xlabel: str | None = None) -> Fig
             color="#444444",
         )
     ax.set(xlabel=xlabel or x, ylabel="test loss, nats per source symbol", xticks=sorted(frame[x].unique()))
-    ax.legend(fontsize=8, frameon=False)
+    figure.legend(fontsize=8, frameon=False, loc="outside right upper")
     return figure
 
 

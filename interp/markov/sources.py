@@ -26,7 +26,7 @@ INITIAL = ("stationary", "uniform")
 def entropy(law: Float[np.ndarray, "*shape A"]) -> Float[np.ndarray, "*shape"]:
     """Entropy in nats over the last axis; 0 ln 0 is 0."""
     positive = np.where(law > 0, law, 1.0)
-    return -(law * np.log(positive)).sum(-1)
+    return 0.0 - (law * np.log(positive)).sum(-1)  # not -0.0 where nothing is uncertain
 
 
 class MarkovSource:
@@ -127,7 +127,11 @@ class MarkovSource:
         """
         path = Path(path)
         if path.suffix == ".npy":
-            return cls(np.load(path, allow_pickle=False))
+            try:
+                table = np.load(path, allow_pickle=False)
+            except (ValueError, EOFError) as error:
+                raise ValueError(f"{path} holds no array of numbers as numpy.save writes it") from error
+            return cls(table)
         if path.suffix != ".json":
             raise ValueError(f"{path}: a transition table is a .json or .npy file")
         return cls(read_json(path))
@@ -176,7 +180,8 @@ class MarkovSource:
         """What the best model reaches that sees the last `context` symbols: H(block context + 1) - H(block context)."""
         if context < 0:
             raise ValueError(f"context = {context} must not be negative")
-        return self.block_entropy(context + 1) - (self.block_entropy(context) if context else 0.0)
+        loss = self.block_entropy(context + 1) - (self.block_entropy(context) if context else 0.0)
+        return max(0.0, loss)  # a difference of two sums, whose rounding can leave -1e-17
 
     def min_transition(self) -> float:
         """delta, the smallest transition probability; the theory assumes it above 0."""
@@ -194,6 +199,8 @@ class MarkovSource:
         """A string of `n` symbols; bytes for alphabets up to 256, else int32.
 
         Same seed, same string; a longer string begins with the shorter one.
+
+        Raises ValueError for an `n` below 1 or beyond the memory.
         """
         if n < 1:
             raise ValueError(f"n = {n} must be at least 1")
@@ -202,8 +209,13 @@ class MarkovSource:
         context = int(generator.choice(self.n_contexts, p=law))
         dtype = np.uint8 if self.alphabet_size <= 256 else np.int32
         first = np.array(np.unravel_index(context, (self.alphabet_size,) * self.order), dtype)
-        rest = sample_chain(max(0, n - self.order), context, self._tables, derive_seed(seed, "chain"), dtype)
-        return np.concatenate([first[:n], rest])
+        try:
+            rest = sample_chain(
+                max(0, n - self.order), context, self._tables, derive_seed(seed, "chain"), dtype
+            )
+            return np.concatenate([first[:n], rest])
+        except MemoryError as error:
+            raise ValueError(f"n = {n}: a string of that many symbols doesn't fit into memory") from error
 
     def contexts(self, x: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n-order"]:
         """The index of the context that stands before each of `x[order:]`."""

@@ -228,11 +228,11 @@ def train_transformer(
         model, tokenizer.vocab_size_, context_length, derive_seed(seed, "weights") % 2**32
     )
     about = {
+        "source": f"{source!r}, table {zlib.crc32(source.transition.tobytes()):08x}",
         "model": to_dict(model),
         "context_length": context_length,
         "tokenizer": tokenizer.name,
         "dictionary": zlib.crc32(repr(tokenizer.tokens_).encode()),
-        "source": [*source.transition.shape, zlib.crc32(source.transition.tobytes())],
     }
     task = TokenLanguageTask(module, tokenizer.token_lengths_, training, about)
     windows = _training_windows(source, tokenizer, training, context_length, per_token, seed)

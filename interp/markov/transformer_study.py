@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.core.messages import each_once
 from interp.core.progress import progress as progress_bar
+from interp.markov.ngram import COUNTED
 from interp.markov.sources import MarkovSource
 from interp.markov.tokenizer import Tokenizer
 from interp.markov.training import TrainingConfig, TransformerRun, train_transformer
@@ -63,7 +65,7 @@ class TransformerStudy:
         table["unigram"], table["bigram"] = by["unigram"].mean(), by["bigram"].mean()
         table["gap"] = by["relative_gap"].mean()
         table["entropy_rate"] = by["entropy_rate"].first()
-        return table.to_string(float_format="{:.4f}".format)
+        return f"{table.to_string(float_format='{:.4f}'.format)}\n{COUNTED.format(unigram='unigram')}"
 
 
 def transformer_study(
@@ -80,8 +82,9 @@ def transformer_study(
         out: a folder with one folder per run, `<variant>/seed<seed>`; an interrupted study goes on where it stopped.
         options: of `train_transformer`.
 
-    Raises ValueError for a name that can't be a folder's, and as `train_transformer` does.
+    Raises ValueError for a name that can't be a folder's, a seed given twice, and as `train_transformer` does.
     """
+    each_once("seeds", seeds)
     for name in variants:
         if not re.fullmatch(r"[\w.=+,\-() ]+", name):
             raise ValueError(

@@ -13,7 +13,7 @@ from interp.core.device import derive_seed
 from interp.core.progress import progress as progress_bar
 from interp.markov.bounds import UnigramBounds, unigram_bounds
 from interp.markov.losses import relative_gap
-from interp.markov.ngram import NGramModel, token_frequencies
+from interp.markov.ngram import COUNTED, NGramModel, token_frequencies
 from interp.markov.sources import LARGEST_TABLE, MarkovSource
 from interp.markov.tokenizer import Tokenizer
 
@@ -90,7 +90,7 @@ class UnigramStudy:
 
     def __str__(self) -> str:
         table = self.to_frame()[list(COLUMNS)].to_string(index=False, float_format="{:.4f}".format)
-        return f"{self.source}\n{table}"
+        return f"{self.source}\n{table}\n{COUNTED.format(unigram='held_out')}"
 
 
 def unigram_study(

@@ -169,6 +169,10 @@ def test_tables_of_any_shape_and_from_files(tmp_path: Path) -> None:
     (tmp_path / "table.json").write_text(json.dumps(table.tolist()))
     for name in ("table.npy", "table.json"):
         assert np.allclose(MarkovSource.from_file(tmp_path / name).transition, source.transition)
+    for content in (b"", b"0.1 0.9"):
+        (tmp_path / "no_array.npy").write_bytes(content)
+        with pytest.raises(ValueError, match=r"no_array\.npy holds no array of numbers as numpy\.save"):
+            MarkovSource.from_file(tmp_path / "no_array.npy")
 
 
 def test_reducible_chains_are_refused_and_transient_contexts_are_not() -> None:

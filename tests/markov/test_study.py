@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from interp.cli.markov import app
 from interp.markov.bpe import BPETokenizer
 from interp.markov.ngram import NGramModel
-from interp.markov.plots import plot_attention
+from interp.markov.plots import plot_attention, plot_sweep
 from interp.markov.sources import MarkovSource
 from interp.markov.tokenizer import CharTokenizer, FixedLengthTokenizer
 from interp.markov.unigram_study import UnigramStudy, unigram_study
@@ -45,11 +46,21 @@ def test_study_is_a_table_and_figures(study: UnigramStudy) -> None:
     assert list(frame["name"]) == ["characters", "blocks of 4", "BPE 10", "BPE 40"]
     assert {"upper", "heavy_entropy", "symbols_per_token"} <= set(frame.columns)
     assert "BPE 40" in str(study)
+    assert "held_out, bigram: models of the training text" in str(study)
     left, right = study.plot().axes
     assert len(left.get_lines()) == 3 + 2  # methods, H(pi), entropy rate
     assert right.get_yscale() == "log"
     assert len(study.plot_frequencies().axes) == 3
     assert len(plot_attention(np.eye(4)[None].repeat(2, 0)).axes) == 2
+
+
+def test_the_legend_of_a_sweep_covers_no_line() -> None:
+    levels = {"symbol_entropy": [0.7, 0.7], "entropy_rate": [0.5, 0.4]}
+    frame = pd.DataFrame({"method": ["BPE"] * 2, "order": [1, 2], "loss": [0.69, 0.41], **levels})
+    figure = plot_sweep(frame, "order")
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x0 > figure.axes[0].get_window_extent().x1
 
 
 def test_tokenizers_are_not_changed(study: UnigramStudy) -> None:
@@ -89,6 +100,17 @@ def test_cli_source_prints_exact_and_measured() -> None:
     assert all(abs(float(row[1]) - float(row[2])) < 0.01 for row in rows)
 
 
+def test_cli_source_leaves_out_what_is_too_large_to_count() -> None:
+    out = invoke("source", "--kernel", "random", "--alphabet-size", 300, "--order", 1, "--n", 5000)
+    assert [line.split()[2] == "-" for line in out.splitlines()[3:6]] == [False, False, True]
+    assert "-: more than" in out
+
+
+def test_cli_source_writes_no_negative_zero(tmp_path: Path) -> None:
+    np.save(tmp_path / "cycle.npy", np.roll(np.eye(3), 1, axis=1))
+    assert "-0.0" not in invoke("source", "--kernel", tmp_path / "cycle.npy", "--n", 1000)
+
+
 def test_cli_unigram_train_and_sweep(tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     table.write_text(json.dumps([[0.1, 0.9], [0.7, 0.3]]))
@@ -117,8 +139,18 @@ def test_cli_unigram_train_and_sweep(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "metrics.jsonl").exists()
     again = invoke("train", "--out", tmp_path / "run", *small, "--vocab-size", 4)
     assert again[again.index("BPE 4, 4 steps") :] == out[out.index("BPE 4, 4 steps") :]
+    changed = CliRunner().invoke(
+        app, [str(a) for a in ("train", "--out", tmp_path / "run", *small, "--vocab-size", 4, "--p", 0.7)]
+    )
+    assert isinstance(changed.exception, ValueError)
+    assert "task.source = 'MarkovSource(2 symbols, order 2, H(pi) 0.6931" in str(changed.exception)
     sweep = ("sweep", "--over", "n_layers", "--values", "1,2", "--seeds", "0", "--out", tmp_path / "sweep")
-    assert "bpe n_layers=2" in invoke(*sweep, *small)
+    shown = invoke(*sweep, *small)
+    assert "bpe n_layers=2" in shown
+    assert "is no bound" in shown
+    changed = CliRunner().invoke(app, [str(a) for a in (*sweep, *small, "--p", 0.7)])
+    assert "--no-resume" in str(changed.exception)
+    assert "bpe n_layers=2" in invoke(*sweep, *small, "--p", 0.7, "--no-resume")
     assert (tmp_path / "sweep" / "n_layers.png").exists()
 
 
@@ -130,10 +162,19 @@ def test_cli_unigram_train_and_sweep(tmp_path: Path) -> None:
         (("unigram", "--vocab-sizes", "4;8"), "whole numbers with commas"),
         (("unigram", "--tokenizer", "bep"), "did you mean 'bpe'"),
         (("sweep", "--over", "width", "--out", "x"), "vocab_size, order, n_layers"),
+        (("sweep", "--seeds", "0,0", "--out", "x"), "seeds: 0 is there twice"),
+        (
+            ("unigram", "--vocab-sizes", "4", "--train-symbols", "0", "--out", __file__),
+            "is a file, not a folder",
+        ),
+        (("source", "--n", "1000000000000000"), "n = 1000000000000000"),
+        (("source", "--n", "3"), "n = 3 must be at least 4"),
+        (("source", "--seed", "-1"), "seed = -1 must not be negative"),
     ],
 )
 def test_cli_errors_teach(arguments: tuple[str, ...], said: str) -> None:
     result = CliRunner().invoke(app, arguments)
+    assert not result.stdout
     assert isinstance(result.exception, ValueError)
     assert said in str(result.exception)
 
