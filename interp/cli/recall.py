@@ -175,15 +175,15 @@ def analyse(
 
     Example: interp recall analyse --run recall/ --statistics edges --statistics triangles
     """
+    from interp.core.files import check_folder
     from interp.recall.analysis import analyse as look
     from interp.recall.ergm_statistics import DEFAULT_STATISTICS
     from interp.recall.runner import load_run
 
     folder = out or run / "analysis"
-    loaded = load_run(run, threshold=threshold)
-    folder.mkdir(parents=True, exist_ok=True)  # a name that can't be a folder is better known before the work
+    check_folder("out", folder)
     found = look(
-        loaded,
+        load_run(run, threshold=threshold),
         by=by or ["dataset"],
         consensus=consensus,
         reference=reference,

@@ -144,8 +144,8 @@ def _warn_of_repetitions(run: RecallRun, by: Sequence[str]) -> None:
     for condition in ("narrative", "clearance", "priming"):
         if condition not in by and groups[condition].nunique().max() > 1:
             logger.warning(
-                "a group holds the same graphs under more than one %s, and intervals take them for different ones; "
-                "add by = %s",
+                "by: a group holds the same graphs under more than one %s, and intervals take them for different ones; "
+                "name %s too",
                 condition,
                 condition,
             )

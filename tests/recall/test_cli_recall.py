@@ -104,7 +104,7 @@ def test_an_analysis_says_what_it_counts_and_refuses_a_file_at_once(tmp_path: Pa
     assert "recalled where w >= 0.2" in shown
     assert "coverage" in shown
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError):
+    with pytest.raises(ValueError, match="is a file, not a folder"):
         CliRunner().invoke(
             app, ["analyse", "--run", folder, "--out", str(tmp_path / "file"), "--n-permutations", "-1"],
             catch_exceptions=False,
