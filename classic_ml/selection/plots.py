@@ -68,7 +68,7 @@ def plot_classes(fitted: ChronoEpilogi, *, max_names: int = 12) -> Figure:
         shown = [str(name) for name in members[:max_names]]
         more = len(members) - len(shown)
         text = "  =  ".join(shown) + (f"  and {more} more" if more else "")
-        right.text(0, y, text, va="center", fontsize=9, weight="bold" if len(members) == 1 else "normal")
+        right.text(0.06, y, text, va="center", fontsize=9, weight="bold" if len(members) == 1 else "normal")
     right.set(ylim=(len(classes) - 0.5, -0.5), xlim=(0, 1), xticks=[], yticks=[])
     right.set_title(f"equivalence classes: {fitted.n_solutions_:,} solutions")
     right.grid(visible=False)

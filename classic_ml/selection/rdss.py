@@ -174,13 +174,13 @@ class RDSSSelector(BaseEstimator):
         share = self.n_samples / len(X)
         if share > PAPERS_REGIME:
             _tell(f"n_samples is {share:.0%} of the pool; the method is made for at most {PAPERS_REGIME:.0%}")
+        low, _, high = self.kernel_quantiles_
         if self.mean_kernel_ < 2 / len(X):
             _tell(
                 f"the kernel is close to the identity (mean {self.mean_kernel_:.2g} for {len(X)} rows), so scores "
                 "tie and the picks mean little; take a larger sigma"
             )
-        low, _, high = self.kernel_quantiles_
-        if high - low <= np.sqrt(np.finfo(X.dtype).eps) * abs(high):
+        elif high - low <= np.sqrt(np.finfo(X.dtype).eps) * abs(high):
             _tell(
                 f"the kernel is close to a constant ({low:.6g} to {high:.6g} between rows), so scores tie and the "
                 "picks mean little; take a smaller sigma"

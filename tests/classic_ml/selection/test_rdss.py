@@ -133,8 +133,9 @@ def test_outside_the_papers_regime_it_says_so(X: np.ndarray) -> None:
 
 
 def test_a_degenerate_kernel_and_duplicates_are_reported(X: np.ndarray) -> None:
-    with pytest.warns(UserWarning, match="close to the identity"):
-        RDSSSelector(5, sigma=1e-3).fit(X)
+    with pytest.warns(UserWarning, match="close to the identity") as said:
+        RDSSSelector(5, sigma=1e-9).fit(X)
+    assert len(said) == 1
     for sigma, rows in ((1e9, X), (1e3, X.astype(np.float32))):
         with pytest.warns(UserWarning, match="close to a constant"):
             RDSSSelector(5, sigma=sigma).fit(rows)
