@@ -2,7 +2,9 @@
 
 Marks et al. 2024, arXiv 2310.08164, tune on a sum of word valences by PPO and on preference pairs by DPO.  Here RLOO
 takes the place of PPO.  Reward, KL to the base and length are always told together: a sum over words pays for longer
-texts, and far enough from the base any reward can be had.
+texts, and far enough from the base any reward can be had.  A model of 190,000 parameters earns 2.2 at 0.6 nats a token
+in sentences (lr 5e-4, beta 0.1, 120 steps), and 6.5 at 10 nats a token by "joyful joyful joyful ..." (lr 1e-3, beta
+0.02, no bound); `max_kl=1` stops the latter at step 14.  ``scripts/reproduce/lfp.py --which b`` measures it.
 """
 
 from __future__ import annotations
