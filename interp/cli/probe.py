@@ -27,7 +27,9 @@ Treebank = Annotated[
 ]
 TestTreebank = Annotated[
     Path | None,
-    typer.Option(help="A CoNLL-U file to score on. Default: a fifth of the treebank, never trained on."),
+    typer.Option(
+        help="A CoNLL-U file to score on; its sentences are never trained on. Default: a fifth of the treebank."
+    ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder for results.json, the probes and the figures.")]
 ProbeLayers = Annotated[
@@ -52,7 +54,7 @@ Seed = Annotated[int, typer.Option(help="Of sentences, weights and order.")]
 Store = Annotated[
     Path | None,
     typer.Option(
-        help="Folder that keeps the token activations: a second run with the same sentences reads them."
+        help="Folder that keeps the token activations: a second run with the same sentences and layers reads them."
     ),
 ]
 

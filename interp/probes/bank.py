@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,10 +44,18 @@ class ProbeSpec:
         if self.rank < 1:
             raise ValueError(f"rank={self.rank}: must be at least 1")
         for name in ("distance", "angular", "depth", "root"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)}: a weight can't be negative")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)}: a weight must be a number from 0 on")
         if not any((self.distance, self.angular, self.depth)):
             raise ValueError("distance, angular and depth are all 0: the probe would learn nothing")
+
+    @property
+    def kind(self) -> str:
+        """ "polar" where it has the angular term, else "structural"."""
+        return "polar" if self.angular else "structural"
+
+    def __str__(self) -> str:
+        return f"{self.kind} probe of layer {self.layer}, rank {self.rank}"
 
 
 class ProbeBank(nn.Module):

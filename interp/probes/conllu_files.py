@@ -10,6 +10,8 @@ from typing import Any
 from interp.core.files import atomic_write
 from interp.probes.treebank import ROOT, DependencyTree, Span
 
+_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
 
 def read_conllu(source: str | os.PathLike[str]) -> list[DependencyTree]:
     """The trees of a CoNLL-U file, or of a string that holds one (recognised by its tabs).
@@ -30,7 +32,10 @@ def read_conllu(source: str | os.PathLike[str]) -> list[DependencyTree]:
         name = f"treebank={os.fspath(source)!r}"
         if not Path(source).is_file():
             raise ValueError(f"{name}: no such CoNLL-U file")
-        text = Path(source).read_text(encoding="utf-8")
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name} is not CoNLL-U: it is not UTF-8 text ({error})") from error
     try:
         sentences = conllu.parse(text)
     except (ParseException, KeyError, IndexError, ValueError) as error:
@@ -41,20 +46,26 @@ def read_conllu(source: str | os.PathLike[str]) -> list[DependencyTree]:
     for number, sentence in enumerate(sentences, start=1):
         try:
             trees.append(_tree(sentence))
-        except (ValueError, TypeError, KeyError) as error:
-            label = sentence.metadata.get("sent_id", "")
-            raise ValueError(f"{name}, sentence {number} {label}: {error}") from error
+        except (ValueError, TypeError) as error:
+            label = f" {sentence.metadata['sent_id']}" if "sent_id" in sentence.metadata else ""
+            raise ValueError(f"{name}, sentence {number}{label}: {error}") from error
     return trees
 
 
 def _tree(sentence: Any) -> DependencyTree:
+    if missing := [name for token in sentence for name in _COLUMNS if name not in token]:
+        raise ValueError(
+            f"a line has no column {missing[0]!r}: CoNLL-U has ten, {', '.join(_COLUMNS)}, with tabs between"
+        )
     words = [token for token in sentence if isinstance(token["id"], int)]
     place = {token["id"]: i for i, token in enumerate(words)}
     heads = []
     for token in words:
-        if token["head"] not in (0, *place):
+        if token["head"] not in (0, *place) or token["head"] == token["id"]:
             raise ValueError(f"word {token['id']} ({token['form']}) has the head {token['head']}")
         heads.append(ROOT if token["head"] == 0 else place[token["head"]])
+    if heads.count(ROOT) != 1:
+        raise ValueError(f"there are {heads.count(ROOT)} roots (words with the head 0), there must be one")
     text, spans = _written(sentence, place)
     return DependencyTree(
         words=tuple(token["form"] for token in words),

@@ -24,7 +24,7 @@ class ProbeScore:
     """One probe on one treebank. A score that the treebank or the probe does not allow is NaN.
 
     Attributes:
-        layer, rank, distance, angular: what it is (`ProbeSpec`).
+        probe, layer, rank, distance, angular: what it is (`ProbeSpec`; `probe` is its kind).
         uuas, uas, las: of whole trees read out of the activations alone (`AttachmentScores`).
         label_accuracy, balanced_label_accuracy: of the relation of gold edges whose direction is known.
         label_auc: one-vs-rest area under the ROC curve of cos(edge, prototype) over gold edges, averaged over
@@ -34,6 +34,7 @@ class ProbeScore:
             probes with a depth term.
     """
 
+    probe: str
     layer: int
     rank: int
     distance: float
@@ -55,12 +56,14 @@ class ProbeReport:
 
     Attributes:
         treebank: its name, with "gold" or "silver".
+        average: attachment scores are means over sentences ("macro") or shares of all edges ("micro").
     """
 
     treebank: str
     n_sentences: int
     n_edges: int
     rows: tuple[ProbeScore, ...]
+    average: str = "macro"
 
     def to_frame(self) -> pd.DataFrame:
         """One row a probe."""
@@ -79,12 +82,16 @@ class ProbeReport:
 
     def __str__(self) -> str:
         shown = [f.name for f in fields(ProbeScore) if any(_known(getattr(r, f.name)) for r in self.rows)]
-        head = f"{self.treebank}: {self.n_sentences} sentences, {self.n_edges} edges"
+        over = "sentences" if self.average == "macro" else "edges"
+        head = (
+            f"{self.treebank}: {self.n_sentences} sentences, {self.n_edges} edges; uuas, uas and las are means "
+            f"over {over}"
+        )
         return head + "\n" + self.to_frame()[shown].to_string(index=False, float_format=lambda x: f"{x:.3f}")
 
 
-def _known(value: float) -> bool:
-    return not np.isnan(value)
+def _known(value: float | str) -> bool:
+    return isinstance(value, str) or not np.isnan(value)
 
 
 def evaluate_probes(
@@ -106,13 +113,14 @@ def evaluate_probes(
     """
     readings = read_out(bank, words, trees, rooted=rooted, exclude_punct=exclude_punct)
     rows = tuple(score_of(reading, average) for reading in readings)
-    return ProbeReport(treebank, len(trees), len(readings[0].matches.dependents), rows)
+    return ProbeReport(treebank, len(trees), len(readings[0].matches.dependents), rows, average)
 
 
 def score_of(reading: ReadOut, average: str = "macro") -> ProbeScore:
     """All scores of one probe."""
     spec, nan = reading.spec, float("nan")
     return ProbeScore(
+        probe=spec.kind,
         layer=spec.layer,
         rank=spec.rank,
         distance=spec.distance,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.device import derive_seed
-from interp.core.files import write_json
+from interp.core.files import check_folder, write_json
 from interp.core.history import without_nan
-from interp.core.messages import one_of
+from interp.core.messages import at_least, each_once, nearest, one_of
 from interp.core.plotting import save_figure
 from interp.probes.bank import ProbeBank, ProbeSpec
 from interp.probes.conllu_files import read_conllu
@@ -28,14 +29,18 @@ from interp.probes.scores import AttachmentScores
 from interp.probes.structural import TARGETS
 from interp.probes.training import ProbeTraining, fit_probes
 from interp.probes.treebank import DependencyTree
-from interp.probes.words import WordActivations, word_activations
+from interp.probes.words import POOLINGS, WordActivations, word_activations
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from interp.models.language_model import LanguageModel
 
+log = logging.getLogger(__name__)
+
+TREEBANKS = ("grammar", "silver")
 TEST_SHARE = VALIDATION_SHARE = 0.2
+MOST_SENTENCES = 1_000_000  # far beyond what fits in memory
 DRAWN_TREES = 3
 
 
@@ -45,7 +50,8 @@ class ProbeExperiment:
 
     Attributes:
         treebank: "grammar" (gold), "silver", or a CoNLL-U file (gold).
-        test_treebank: a CoNLL-U file to score on; None takes a fifth of the treebank.
+        test_treebank: a CoNLL-U file to score on, whose sentences are never trained on; None takes a fifth of the
+            treebank.
         layers: None is all of the model's.
         rank: None is 128, or the width where that is smaller.
         angular_weights: one probe a layer for each; 0 is the Structural Probe.
@@ -71,13 +77,44 @@ class ProbeExperiment:
 
     def __post_init__(self) -> None:
         one_of("target", self.target, TARGETS)
-        if self.n_sentences < 10:
-            raise ValueError(f"n_sentences={self.n_sentences}: at least 10, to train and to test")
+        one_of("pooling", self.pooling, POOLINGS)
+        at_least("seed", self.seed, 0)
+        each_once("angular_weights", self.angular_weights)
+        if not 10 <= self.n_sentences <= MOST_SENTENCES:
+            raise ValueError(
+                f"n_sentences={self.n_sentences}: at least 10, to train and to test, and at most {MOST_SENTENCES:,}"
+            )
+        # What these refuse is refused before any sentence is read.
+        self.specs([0], DEFAULT_RANK)
+        self.training()
+
+    def specs(self, layers: Sequence[int], width: int) -> list[ProbeSpec]:
+        """The probes: one for each weight and layer of activations that are `width` wide."""
+        rank = min(DEFAULT_RANK, width) if self.rank is None else self.rank
+        is_depth = self.target == "depth"
+        return [
+            ProbeSpec(
+                layer,
+                rank,
+                distance=0.0 if is_depth and not weight else 1.0,
+                angular=weight,
+                depth=1.0 if is_depth and not weight else 0.0,
+                seed=self.seed,
+            )
+            for weight in self.angular_weights
+            for layer in layers
+        ]
+
+    def training(self, **how: Any) -> ProbeTraining:
+        """How they are trained; `how` has the fields that are no part of an experiment."""
+        return ProbeTraining(
+            lr=self.lr, batch_size=self.batch_size, max_epochs=self.max_epochs, seed=self.seed, **how
+        )
 
 
 @dataclass(frozen=True)
 class Treebanks:
-    """Sentences to train on, to choose epochs by, and to score on; `name` says gold or silver."""
+    """Sentences to train on, to choose epochs by, and to score on; `name` says of the last whether gold or silver."""
 
     name: str
     train: Sequence[DependencyTree]
@@ -87,10 +124,18 @@ class Treebanks:
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """Reports on held-out sentences; prints as tables."""
+    """Reports on held-out sentences; prints as tables.
+
+    Attributes:
+        report: of all probes.
+        best: the probe of the tables by relation and depth and of the figures: the best on the validation sentences,
+            among the polar ones where there are any.
+        by_relation, by_depth: its scores, as shares of edges.
+    """
 
     report: ProbeReport
     linear_order: AttachmentScores
+    best: ProbeSpec
     control: ProbeReport | None = None
     by_relation: pd.DataFrame | None = field(default=None, repr=False)
     by_depth: pd.DataFrame | None = field(default=None, repr=False)
@@ -102,7 +147,7 @@ class ExperimentResult:
         for name, frame in (("relation", self.by_relation), ("depth", self.by_depth)):
             if frame is not None:
                 table = frame.to_string(index=False, float_format=lambda x: f"{x:.3f}")
-                parts.append(f"best probe, by {name}:\n{table}")
+                parts.append(f"by {name}, of all edges: {self.best} (best on validation)\n{table}")
         return "\n\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,14 +156,15 @@ class ExperimentResult:
             name: {"treebank": report.treebank, "rows": [without_nan(asdict(row)) for row in report.rows]}
             for name, report in reports.items()
             if report is not None
-        } | {"linear order": asdict(self.linear_order)}
+        } | {"linear order": asdict(self.linear_order), "best": asdict(self.best)}
 
 
 def load_treebanks(experiment: ProbeExperiment) -> Treebanks:
-    """Read, parse or generate the sentences, in three parts that share none.
+    """Read, parse or generate the sentences, in three parts that share none: of two with the same words one is kept,
+    and one that is in the test treebank is left out of the other.
 
     Raises:
-        ValueError: no such file, or too few sentences.
+        ValueError: no such treebank, or too few sentences.
         ImportError: "silver" without a parser installed.
     """
     n, name = experiment.n_sentences, experiment.treebank
@@ -131,21 +177,32 @@ def load_treebanks(experiment: ProbeExperiment) -> Treebanks:
         parser = load_parser()
         trees = silver_trees(prose_sentences(python_docs(), n), parser)
         label = f"python-docs ({silver_name(parser)})"
-    else:
+    elif Path(name).is_file():
         trees, label = read_conllu(name), f"{Path(name).name} (gold)"
-    trees = list({(tree.words, tree.heads): tree for tree in trees if len(tree) > 1}.values())
-    order = np.random.default_rng(derive_seed(experiment.seed, "split")).permutation(len(trees))[:n]
-    trees = [trees[i] for i in order]
-    test: Sequence[DependencyTree] = []
-    if experiment.test_treebank is not None:
-        test = [tree for tree in read_conllu(experiment.test_treebank) if len(tree) > 1]
     else:
+        raise ValueError(f"treebank={name!r}: no such CoNLL-U file; {nearest(name, TREEBANKS)}")
+    test: list[DependencyTree] = []
+    if experiment.test_treebank is not None:
+        test = _different(read_conllu(experiment.test_treebank))
+        label = f"{Path(experiment.test_treebank).name} (gold), trained on {label}"
+    trees, known = _different(trees), {tree.words for tree in test}
+    unseen = [tree for tree in trees if tree.words not in known]
+    if len(unseen) < len(trees):
+        log.info("%d sentences of the test treebank are left out of training", len(trees) - len(unseen))
+    order = np.random.default_rng(derive_seed(experiment.seed, "split")).permutation(len(unseen))[:n]
+    trees = [unseen[i] for i in order]
+    if experiment.test_treebank is None:
         cut = round(len(trees) * TEST_SHARE)
         test, trees = trees[:cut], trees[cut:]
     held = round(len(trees) * VALIDATION_SHARE)
     if min(held, len(test), len(trees) - held) < 1:
         raise ValueError(f"treebank={name!r}: {len(order)} sentences are too few to train, choose and test")
     return Treebanks(label, trees[held:], trees[:held], test)
+
+
+def _different(trees: Sequence[DependencyTree]) -> list[DependencyTree]:
+    """Of the sentences with the same words one; none of a single word, which has no edge."""
+    return list({tree.words: tree for tree in trees if len(tree) > 1}.values())
 
 
 def run_experiment(
@@ -163,7 +220,18 @@ def run_experiment(
         out: a folder for results.json, the probes, the curve over layers, edges in polar coordinates and a few
             trees, gold against decoded; interrupted training goes on from there.
         store: a folder that keeps the token activations.
+
+    Raises:
+        ValueError: a folder that is a file, a rank above the model's width, and what `load_treebanks` and
+            `word_activations` refuse.
     """
+    for name, folder in (("out", out), ("store", store)):
+        if folder is not None:
+            check_folder(name, folder)
+    if experiment.rank is not None and experiment.rank > (model.d_model or experiment.rank):
+        raise ValueError(
+            f"rank={experiment.rank} is more than the {model.d_model} dimensions of {model.name}"
+        )
     banks = load_treebanks(experiment)
     training = None if out is None else Path(out) / "training"
     probed = _probe(model, experiment, banks, training, store, device, progress)
@@ -179,13 +247,14 @@ def run_experiment(
     result = ExperimentResult(
         probed.report,
         linear_order_scores(banks.train, probed.trees),
+        reading.spec,
         control,
         reading.by_relation(),
         reading.by_depth(),
     )
     if out is not None:
         folder = Path(out)
-        about = {"model": model.name, "treebank": banks.name, **asdict(experiment)}
+        about = {"model": model.name, **asdict(experiment)}
         save_probes(probed.bank, folder, **about)
         write_json(folder / "results.json", {"experiment": about, **result.to_dict()})
         curves = {
@@ -196,11 +265,12 @@ def run_experiment(
             for weight in experiment.angular_weights
         }
         save_figure(plot_layers(curves), folder / "layers.png")
-        save_figure(plot_polar(reading), folder / "polar.png")
+        title = f"{banks.name}\n{reading.spec}"
+        save_figure(plot_polar(reading, title=title), folder / "polar.png")
         for number, (tree, edges) in enumerate(
             zip(probed.trees[:DRAWN_TREES], reading.sentences(), strict=False)
         ):
-            save_figure(plot_tree(tree, edges, title=banks.name), folder / f"tree_{number}.png")
+            save_figure(plot_tree(tree, edges, title=title), folder / f"tree_{number}.png")
         for checkpoints in ("training", "training-control"):
             shutil.rmtree(folder / checkpoints, ignore_errors=True)
     return result
@@ -212,7 +282,7 @@ def _kind(weight: float, target: str) -> str:
 
 @dataclass(frozen=True)
 class _Probed:
-    """A bank, its report, the test sentences that could be aligned, and the best probe by the validation ones."""
+    """A bank, its report, the test sentences that could be aligned, and the best probe (`ExperimentResult.best`)."""
 
     report: ProbeReport
     bank: ProbeBank
@@ -245,33 +315,16 @@ def _probe(
     train, train_trees = read(banks.train, "train")
     validation = read(banks.validation, "validation")
     test, test_trees = read(banks.test, "test")
-    rank = min(DEFAULT_RANK, train.d) if experiment.rank is None else experiment.rank
-    is_depth = experiment.target == "depth"
-    specs = [
-        ProbeSpec(
-            layer,
-            rank,
-            distance=0.0 if is_depth and not weight else 1.0,
-            angular=weight,
-            depth=1.0 if is_depth and not weight else 0.0,
-            seed=experiment.seed,
-        )
-        for weight in experiment.angular_weights
-        for layer in train.layers
-    ]
-    config = ProbeTraining(
-        lr=experiment.lr,
-        batch_size=experiment.batch_size,
-        max_epochs=experiment.max_epochs,
-        seed=experiment.seed,
-        device=device,
-        out_dir=None if training is None else str(training),
-        progress=progress,
+    specs = experiment.specs(train.layers, train.d)
+    config = experiment.training(
+        device=device, out_dir=None if training is None else str(training), progress=progress
     )
     fitted = fit_probes(train, train_trees, specs, config, validation=validation)
     report = evaluate_probes(
         fitted.bank, test, test_trees, treebank=banks.name, exclude_punct=experiment.exclude_punct
     )
     assert fitted.validation_scores is not None
-    best = int(fitted.validation_scores.max(0).argmax())
+    polar = np.array([spec.kind == "polar" for spec in specs])
+    candidates = polar if polar.any() else ~polar
+    best = int(np.where(candidates, fitted.validation_scores.max(0), -1).argmax())
     return _Probed(report, fitted.bank, test, test_trees, best)

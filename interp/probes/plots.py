@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RIGHT, WRONG_LABEL, WRONG = COLOURS[2], COLOURS[4], COLOURS[1]
+VERDICTS = {"right": RIGHT, "wrong label or direction": WRONG_LABEL, "no such edge": WRONG}
 
 
 def plot_curves(
@@ -46,7 +47,9 @@ def plot_layers(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
     return plot_curves(curves, xlabel="layer (0: embedding)")
 
 
-def plot_polar(reading: ReadOut, relations: Sequence[str] | None = None, *, max_edges: int = 400) -> Figure:
+def plot_polar(
+    reading: ReadOut, relations: Sequence[str] | None = None, *, max_edges: int = 400, title: str = ""
+) -> Figure:
     """The treebank's edges in polar coordinates, one panel a relation.
 
     The radius is the length of the edge in the probe's space, the angle is that between the edge and the
@@ -83,6 +86,7 @@ def plot_polar(reading: ReadOut, relations: Sequence[str] | None = None, *, max_
         ax.tick_params(labelsize=7, pad=0)
     for ax in axes[len(names) :]:
         ax.set_visible(False)
+    figure.suptitle(title, fontsize=11)
     return figure
 
 
@@ -119,8 +123,8 @@ def _frequent(counts: Int[np.ndarray, " R"], n: int) -> list[int]:
 
 
 def plot_tree(tree: DependencyTree, predicted: Sequence[Edge] = (), *, title: str = "") -> Figure:
-    """The treebank's tree above the words, the predicted edges below: green right, yellow wrong label or direction,
-    orange no such edge. Arrows point from the head to the dependent."""
+    """The treebank's tree above the words, with an arrow down to its root, and the predicted edges below, coloured by
+    how they compare. Arrows point from the head to the dependent."""
     figure, ax = new_figure(size=(max(5.0, 0.95 * len(tree)), 3.9))
     for place, form in enumerate(tree.words):
         ax.text(place, 0, form, ha="center", va="center", fontsize=10)
@@ -135,11 +139,20 @@ def plot_tree(tree: DependencyTree, predicted: Sequence[Edge] = (), *, title: st
         _arc(ax, head, word, relation, colour, above=False)
     arcs = [abs(a - b) for a, b in gold] + [abs(a - b) for a, b, _ in predicted]
     tallest = _height(max(arcs, default=1)) + 0.55
-    ax.set(xlim=(-0.7, len(tree) - 0.3), ylim=(-tallest if predicted else -0.4, tallest), title=title)
+    ax.set(xlim=(-0.9, len(tree) - 0.3), ylim=(-tallest if predicted else -0.4, tallest))
+    ax.set_title(title, fontsize=10)
     ax.axis("off")
-    ax.text(-0.65, tallest - 0.1, "treebank", fontsize=8, color=COLOURS[5], va="top")
+    ax.text(-0.85, tallest - 0.1, "treebank", fontsize=8, color=COLOURS[5], va="top")
+    down = {"arrowstyle": "-|>", "color": COLOURS[5], "linewidth": 1.4}
+    top = (tree.root, tallest - 0.1)
+    ax.annotate(
+        "root", (tree.root, 0.2), top, arrowprops=down, fontsize=7.5, color=COLOURS[5], ha="center", va="top"
+    )
     if predicted:
-        ax.text(-0.65, 0.1 - tallest, "probe", fontsize=8, color=RIGHT, va="bottom")
+        ax.text(-0.85, 0.1 - tallest, "probe", fontsize=8, color="black", va="bottom")
+        for name, colour in VERDICTS.items():
+            ax.plot([], [], color=colour, label=name)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=len(VERDICTS), fontsize=8, frameon=False)
     return figure
 
 

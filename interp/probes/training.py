@@ -58,8 +58,8 @@ class ProbeTraining:
     progress: bool = True
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise ValueError(f"lr={self.lr}: must be positive")
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr={self.lr}: must be a positive number")
         for name in ("batch_size", "max_epochs", "patience", "eval_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")

@@ -57,7 +57,9 @@ class DependencyTree:
             raise ValueError(f"heads={self.heads}: {roots} roots (head -1), there must be one")
         if (self.depths < 0).any():
             lost = int(np.argmax(self.depths < 0))
-            raise ValueError(f"heads={self.heads}: word {lost} hangs in a cycle, not below the root")
+            raise ValueError(
+                f"heads={self.heads}: word {lost} hangs in a cycle, not below the root: {self.words[lost]!r}"
+            )
         if self.text is None:
             object.__setattr__(self, "text", " ".join(self.words))
         if self.spans is None:

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from interp.activations.batching import ContextRunner
 from interp.activations.harvest import harvest
+from interp.activations.manifest import Manifest
 from interp.activations.packing import TokenContexts
 from interp.activations.store import ActivationStore
+from interp.activations.writer import ManifestMismatchError
 from interp.core.messages import one_of
 from interp.core.progress import progress as progress_bar
 from interp.models.sites import Site
@@ -162,7 +164,10 @@ def word_activations(
     if store is None:
         source = _run(model, contexts, list(sites.values()))
     else:
-        opened = harvest(model, contexts, list(sites.values()), store, dtype="float32", progress=progress)
+        try:
+            opened = harvest(model, contexts, list(sites.values()), store, dtype="float32", progress=progress)
+        except ManifestMismatchError as error:
+            raise ValueError(f"store={str(store)!r} keeps {_what_differs(model, sites, store)}") from error
         assert isinstance(opened, ActivationStore)
         source = _read(opened, contexts, list(sites.values()))
     enabled: bool | str = "auto" if progress else False
@@ -171,6 +176,14 @@ def word_activations(
             out[:, starts[index] : starts[index + 1]] = pool(tokens, read[index].words, pooling).to(dtype)
             bar.update(1)
     return WordActivations(out, tuple(sites), starts, kept)
+
+
+def _what_differs(model: LanguageModel, sites: dict[int, Site], store: str | Path) -> str:
+    kept = Manifest.read(Path(store)).sites
+    layers = [layer for layer, site in layer_sites(model).items() if str(site) in kept]
+    if layers != list(sites):
+        return f"the layers {layers}, asked for are {list(sites)}; choose another folder for these"
+    return "activations of other sentences or of another model; choose another folder"
 
 
 def pool(

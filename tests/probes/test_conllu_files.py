@@ -53,6 +53,10 @@ def test_a_sentence_with_everything() -> None:
         ("\t0\troot", "\t1\troot", "sentence 1 one: .* 0 roots"),
         ("7\tcase", "17\tcase", "word 5 .à. has the head 17"),
         ("4\tnsubj", "_\tnsubj", "sentence 1 one"),
+        ("\t4\taux", "\t2\taux", "word 2 .does. has the head 2"),
+        ("\t4\tpunct", "\t0\tpunct", "there are 2 roots .words with the head 0."),
+        (ROWS[1], ROWS[1][:10], "sentence 1 one: a line has no column 'xpos'"),
+        ("# sent_id = one\n1\tHe\the\tPRON", "1\tHe\the\tPRON\t_\t_\t99", "sentence 1: "),
     ],
 )
 def test_broken_sentences_are_named(old: str, new: str, message: str) -> None:
@@ -66,6 +70,9 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "empty.conllu").write_text("")
     with pytest.raises(ValueError, match="holds no sentences"):
         read_conllu(tmp_path / "empty.conllu")
+    (tmp_path / "binary.conllu").write_bytes(b"\xff\x00")
+    with pytest.raises(ValueError, match=r"binary\.conllu.* is not UTF-8 text"):
+        read_conllu(tmp_path / "binary.conllu")
 
 
 def test_the_way_back(tmp_path: Path) -> None:

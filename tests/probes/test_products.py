@@ -50,6 +50,9 @@ def test_a_report_says_what_its_trees_are(fitted: FittedProbes) -> None:
     report = evaluate_probes(fitted.bank, WORDS[1], TEST, treebank="planted (gold)")
     text = str(report)
     assert "planted (gold): 30 sentences" in text
+    assert "uas and las are means over sentences" in text
+    assert "over edges" in str(evaluate_probes(fitted.bank, WORDS[1], TEST, average="micro"))
+    assert list(report.to_frame()["probe"]) == ["structural", "polar"]
     assert "uuas" in text
     assert "root_accuracy" not in text  # no probe here has a depth term
     frame = report.to_frame()
@@ -114,16 +117,23 @@ def test_saved_probes_are_the_same(fitted: FittedProbes, tmp_path: Path) -> None
 
 
 def test_figures_show_what_they_should(readings: list[ReadOut]) -> None:
-    polar = plot_polar(readings[1], ["nsubj", "det"])
+    polar = plot_polar(readings[1], ["nsubj", "det"], title="which probe")
+    assert polar.get_suptitle() == "which probe"
     assert [ax.get_title().split()[0] for ax in polar.axes] == ["nsubj", "det"]
     mine = polar.axes[1].collections[1].get_offsets()
     assert np.median(mine[:, 0]) < np.radians(40)  # det lies at its prototype
     cosines = plot_cosines({"structural": readings[0], "polar": readings[1]})
     assert len(cosines.axes) == 3
     tree, edges = TEST[0], readings[1].sentences()[0]
-    drawn = [text.get_text() for text in plot_tree(tree, edges).axes[0].texts]
+    panel = plot_tree(tree, edges).axes[0]
+    drawn = [text.get_text() for text in panel.texts]
     assert [text for text in drawn if text in tree.words][: len(tree)] == list(tree.words)
     assert "probe" in drawn
+    (root,) = [text for text in panel.texts if text.get_text() == "root"]
+    assert root.xy[0] == tree.root
+    said = [text.get_text() for text in panel.get_legend().get_texts()]
+    assert said == ["right", "wrong label or direction", "no such edge"]
+    assert plot_tree(tree).axes[0].get_legend() is None  # nothing to compare with
     assert plot_curves({"a": [(8, 0.5), (2, 0.25)]}, xlabel="rank", log_x=True).axes[0].get_xscale() == "log"
 
 
@@ -169,8 +179,57 @@ def test_treebanks_share_no_sentence(tmp_path: Path) -> None:
     write_conllu(tmp_path / "own.conllu", TRAIN[:20])
     own = load_treebanks(ProbeExperiment(treebank=str(tmp_path / "own.conllu"), n_sentences=20))
     assert {tree.words for tree in own.test} | {tree.words for tree in own.train} <= {t.words for t in TRAIN}
-    with pytest.raises(ValueError, match="no such CoNLL-U file"):
+    with pytest.raises(ValueError, match=r"no such CoNLL-U file; did you mean 'grammar'.*silver"):
         load_treebanks(ProbeExperiment(treebank="grammer"))
+
+
+def test_what_is_tested_on_is_not_trained_on(tmp_path: Path) -> None:
+    """Whatever tree it has there; and the name is that of what is scored."""
+    from dataclasses import replace
+
+    train, test = tmp_path / "train.conllu", tmp_path / "gold.conllu"
+    twice = replace(TRAIN[20], relations=("dep",) * len(TRAIN[20]))
+    write_conllu(train, [*TRAIN[:30], twice])
+    write_conllu(test, [replace(TRAIN[i], relations=("dep",) * len(TRAIN[i])) for i in range(12)])
+    banks = load_treebanks(ProbeExperiment(treebank=str(train), test_treebank=str(test)))
+    parts = [{tree.words for tree in part} for part in (banks.train, banks.validation, banks.test)]
+    assert [len(part) for part in parts] == [14, 4, 12]
+    assert len(set.union(*parts)) == 30
+    assert banks.name == "gold.conllu (gold), trained on train.conllu (gold)"
+
+
+def test_the_best_probe_is_a_polar_one_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although a structural one does better on the validation sentences."""
+    import interp.probes.experiment as module
+    from interp.models.loading import load_model
+
+    def fit(*arguments: Any, **how: Any) -> FittedProbes:
+        fitted = fit_probes(*arguments, **how)
+        assert [spec.kind for spec in fitted.bank.specs] == ["structural"] * 2 + ["polar"] * 2
+        return FittedProbes(fitted.bank, fitted.history, np.array([[0.9, 0.8, 0.2, 0.3]]))
+
+    monkeypatch.setattr(module, "fit_probes", fit)
+    model = load_model(tiny_model("llama", max_position_embeddings=256), tokenizer=byte_tokenizer())
+    asked = ProbeExperiment(layers=(1, 2), n_sentences=20, max_epochs=1, rank=4)
+    result = module.run_experiment(model, asked, out=tmp_path / "out", device="cpu", progress=False)
+    assert (result.best.kind, result.best.layer) == ("polar", 2)
+    assert "by relation, of all edges: polar probe of layer 2, rank 4 (best on validation)" in str(result)
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["best"]["layer"] == 2
+
+
+def test_a_store_of_other_layers_is_named_by_its_own_argument(tmp_path: Path) -> None:
+    from interp.models.loading import load_model
+    from interp.probes.words import word_activations
+
+    model = load_model(tiny_model("llama", max_position_embeddings=256), tokenizer=byte_tokenizer())
+    store = tmp_path / "store"
+    first = word_activations(model, TRAIN[:3], [1], store=store, progress=False)
+    again = word_activations(model, TRAIN[:3], [1], pooling="last", store=store, progress=False)
+    assert again.layers == first.layers
+    with pytest.raises(ValueError, match=r"store='.*' keeps the layers \[1\], asked for are \[0, 2\]"):
+        word_activations(model, TRAIN[:3], [0, 2], store=store, progress=False)
+    with pytest.raises(ValueError, match=r"store='.*' keeps activations of other sentences"):
+        word_activations(model, TRAIN[:4], [1], store=store, progress=False)
 
 
 def saved_model(folder: Path) -> str:
@@ -203,10 +262,29 @@ def test_the_command_leaves_everything(tmp_path: Path) -> None:
         (["--layers", "first"], "write 'all' or numbers"),
         (["--treebank", "missing.conllu"], "no such CoNLL-U file"),
         (["--sentences", "3"], "at least 10"),
+        (["--sentences", "1000000000000"], "at most 1,000,000"),
+        (["--rank", "0"], "rank=0"),
+        (["--rank", "33"], "rank=33 is more than the 32 dimensions"),
+        (["--max-epochs", "0"], "max_epochs=0"),
+        (["--lr", "0"], "lr=0.0"),
+        (["--angular-weight", "-1"], "angular=-1.0: a weight must be"),
+        (["--angular-weight", "nan"], "angular=nan: a weight must be"),
+        (["--angular-weight", "0"], "angular_weights: 0.0 is there twice"),
+        (["--pooling", "middle"], "pooling = 'middle'"),
+        (["--seed", "-1"], "seed = -1 must be at least 0"),
+        (["--store", "{model}/config.json"], "config.json is a file, not a folder"),
+        (["--out", "{model}/config.json"], "config.json is a file, not a folder"),
     ],
 )
-def test_the_command_refuses_kindly(tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_the_command_refuses_kindly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("activations are read before the options are looked at")
+
+    monkeypatch.setattr("interp.probes.experiment.word_activations", never)
     model = saved_model(tmp_path / "model")
+    arguments = [argument.format(model=model) for argument in arguments]
     result = CliRunner().invoke(app, ["polar", "--model", model, "--out", str(tmp_path / "o"), *arguments])
     assert isinstance(result.exception, ValueError)
     assert message in str(result.exception)
