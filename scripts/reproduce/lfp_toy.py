@@ -250,7 +250,7 @@ def by_pairs(found: Findings) -> None:
         found.remarks.append("c  left out with --quick")
         return
     base = train_base(found.out, quick=False)
-    data = replace(sentiment_data(base, quick=False), pairs=preference_pairs(400, seed=4))
+    data = replace(sentiment_data(base, quick=False), pairs=preference_pairs(1200, seed=4))
     pipeline = LFPPipeline(base, data, settings(DPO, quick=False), found.out / "pairs", progress=False)
     report = pipeline.report("probe")
     tune, pairs = report.results["tune"], report.results["probe"]["pairs"]
@@ -259,8 +259,10 @@ def by_pairs(found: Findings) -> None:
     found.at_least("c", "DPO: chosen told from rejected by implicit reward, last 20 steps", 0.9, told)
     found.at_most("c", "DPO: KL to the base, nats a token", 1.0, tune["after"]["kl"])
     tuned, untuned = pairs["tuned"]["accuracy"][0], pairs["base model"]["accuracy"][0]
-    found.at_least("c", "pair probe of the tuned model: accuracy, held-out prompts", 0.9, tuned)
+    found.at_least("c", "probe of single texts, tuned model: accuracy, held-out prompts", 0.9, tuned)
     found.at_most("c", "its distance from the base model's", 0.1, abs(tuned - untuned))
+    within = pairs["tuned"]["pair_accuracy"][0]
+    found.at_least("c", "the same probe, the two texts of a pair compared: accuracy", 0.9, within)
     found.remarks.append(
         f"c  DPO: reward of texts {tune['before']['reward']:.2f} -> {tune['after']['reward']:.2f}, {tune['stopped']}"
     )

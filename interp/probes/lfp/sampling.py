@@ -114,7 +114,7 @@ def continuations(
     Raises:
         ValueError: no prompts, or a count below 1.
     """
-    given = _listed(prompts)
+    given = checked_prompts(prompts)
     for name, value in (("samples", samples), ("batch_size", batch_size), ("max_new_tokens", max_new_tokens)):
         at_least(name, value, 1)
     repeated = [prompt for prompt in given for _ in range(samples)]
@@ -197,12 +197,16 @@ def scores(reward: Reward, texts: Sequence[str]) -> NDArray[np.float64]:
     return values
 
 
-def _listed(prompts: Sequence[str]) -> list[str]:
+def checked_prompts(prompts: Sequence[str]) -> list[str]:
+    """The prompts as a list; TypeError for one string, ValueError for none or for a blank one."""
     if isinstance(prompts, str):
         raise TypeError(f"prompts = {prompts!r} is one string: give a list of prompts")
-    if not prompts:
+    listed = list(prompts)
+    if not listed:
         raise ValueError("prompts is empty: give at least one")
-    return list(prompts)
+    if blank := [at for at, prompt in enumerate(listed) if not prompt.strip()]:
+        raise ValueError(f"prompts[{blank[0]}] is blank: a model needs something to go on from")
+    return listed
 
 
 def _until_end(ids: list[int], ends: set[int]) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,14 @@ from interp.core.config import to_dict
 from interp.core.device import derive_seed
 from interp.core.files import read_json, write_json
 from interp.probes.lfp import trl_run
-from interp.probes.lfp.sampling import Reward, continuations, measure, policy_divergence, scores
+from interp.probes.lfp.sampling import (
+    Reward,
+    checked_prompts,
+    continuations,
+    measure,
+    policy_divergence,
+    scores,
+)
 from interp.probes.lfp.tuned import MODEL, RESULT, Behaviour, TunedModel, load_tuned, save_result
 from interp.probes.lfp.tuning_config import FeedbackTuning, PreferenceTuning, RewardTuning
 
@@ -43,6 +50,7 @@ __all__ = [
     "tune_on_reward",
 ]
 RUN, WORK = "run.json", "work"
+T = TypeVar("T", bound=FeedbackTuning)
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +80,7 @@ def tune_on_reward(
         prompts: what it writes after.
         reward: texts written (without prompt) -> a number each; the advantage of a text is its reward minus
             beta times its log-ratio to the base, minus the mean of that over the other texts of its prompt.
-        config: defaults to `RewardTuning()`, meant for pretrained models; a tiny one takes lr=5e-4.
+        config: defaults to `RewardTuning()`; a tiny model takes lr=5e-4.
         out: a folder for checkpoints and the tuned model. The same call goes on there after a kill, with the bits
             of a run that was never stopped (same machine and number of threads), and returns a finished result
             at once.
@@ -90,8 +98,8 @@ def tune_on_reward(
     trl = trl_run.require_trl()
     from datasets import Dataset
 
-    config = RewardTuning() if config is None else config
-    given = _checked_prompts(prompts)
+    config = RewardTuning() if config is None else _of_kind(config, RewardTuning)
+    given = checked_prompts(prompts)
 
     def score(completions: list[str], **_: Any) -> list[float]:
         return scores(reward, completions).tolist()
@@ -115,7 +123,7 @@ def tune_on_reward(
         return trainer, trl_run.run(trainer, config, work)
 
     about = {"method": "rloo", "reward": getattr(reward, "__qualname__", type(reward).__name__)}
-    texts = _some(given) if eval_prompts is None else _checked_prompts(eval_prompts)
+    texts = _some(given) if eval_prompts is None else checked_prompts(eval_prompts)
     return _tune(model, config, about, [given, texts], train, texts, reward, out, resume)
 
 
@@ -145,7 +153,7 @@ def tune_on_preferences(
 
     from interp.models.loading import load_model
 
-    config = PreferenceTuning() if config is None else config
+    config = PreferenceTuning() if config is None else _of_kind(config, PreferenceTuning)
     listed = list(pairs)
     if not listed:
         raise ValueError("pairs is empty: give at least one PreferencePair")
@@ -154,8 +162,8 @@ def tune_on_preferences(
             raise ValueError(
                 f"pairs: chosen and rejected are the same, {pair.chosen!r}; leave such pairs out"
             )
-    prompts = _checked_prompts([pair.prompt for pair in listed])
-    texts = _some(prompts) if eval_prompts is None else _checked_prompts(eval_prompts)
+    prompts = checked_prompts([pair.prompt for pair in listed])
+    texts = _some(prompts) if eval_prompts is None else checked_prompts(eval_prompts)
 
     def train(work: Path) -> tuple[Any, str]:
         module, tokenizer = trl_run.load_policy(work)
@@ -205,6 +213,7 @@ def _tune(
     with _folder(out) as folder:
         if _finished(folder, json.loads(json.dumps(identity)), resume):
             logger.info("%s holds the finished tuning", folder)
+            shutil.rmtree(folder / WORK, ignore_errors=True)
             return load_tuned(folder, device=model.device)
         work = folder / WORK
         write_json(folder / RUN, identity)
@@ -276,12 +285,10 @@ def _behaviour(
     )
 
 
-def _checked_prompts(prompts: Sequence[str]) -> list[str]:
-    if isinstance(prompts, str):
-        raise TypeError(f"prompts = {prompts!r} is one string: give a list of prompts")
-    if not prompts:
-        raise ValueError("prompts is empty: give at least one")
-    return list(prompts)
+def _of_kind(config: Any, kind: type[T]) -> T:
+    if not isinstance(config, kind):
+        raise TypeError(f"config is a {type(config).__name__}: give a {kind.__name__}")
+    return config
 
 
 def _one_pass(prompts: list[str], config: RewardTuning) -> list[str]:

@@ -10,7 +10,7 @@ from interp.core.messages import at_least
 
 @dataclass(frozen=True)
 class FeedbackTuning:
-    """What both kinds of tuning share.
+    """What both kinds of tuning share; the defaults suit a model of some hundred million parameters on two cores.
 
     Attributes:
         steps: of the optimiser (AdamW, all parameters, float32).
@@ -24,18 +24,18 @@ class FeedbackTuning:
         checkpoint_every: steps between checkpoints, with an `out` folder; 0: none.
     """
 
-    steps: int = 200
-    batch_size: int = 64
-    lr: float = 1e-5
+    steps: int = 40
+    batch_size: int = 16
+    lr: float = 5e-5
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_steps: int = 0
-    beta: float = 0.1
+    beta: float = 0.05
     max_kl: float | None = 1.0
     max_new_tokens: int = 12
     temperature: float = 1.0
     max_grad_norm: float = 1.0
-    eval_samples: int = 4
-    checkpoint_every: int = 50
+    eval_samples: int = 2
+    checkpoint_every: int = 10
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -84,7 +84,10 @@ class PreferenceTuning(FeedbackTuning):
             at then.
     """
 
+    steps: int = 100
     batch_size: int = 8
+    lr: float = 3e-5
+    beta: float = 0.1
     max_length: int = 256
     measure_every: int = 25
 

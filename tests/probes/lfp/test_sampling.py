@@ -102,6 +102,8 @@ def test_what_is_no_list_of_prompts_or_no_reward_is_refused(tiny_llama: Language
         continuations(tiny_llama, "the film")
     with pytest.raises(ValueError, match="prompts is empty"):
         continuations(tiny_llama, [])
+    with pytest.raises(ValueError, match=r"prompts\[1\] is blank"):
+        continuations(tiny_llama, ["the film", " "])
     with pytest.raises(ValueError, match="samples = 0"):
         continuations(tiny_llama, PROMPTS, samples=0)
     written = continuations(tiny_llama, PROMPTS, max_new_tokens=2)

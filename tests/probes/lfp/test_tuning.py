@@ -29,7 +29,9 @@ PROMPTS = ["the film was", "a dull meal", "some town", "it"]
 PAIRS = [
     PreferencePair(prompt, " good", " bad") for prompt in [*PROMPTS, "and", "then"]
 ]  # two steps an epoch
-BY_REWARD = RewardTuning(steps=6, batch_size=16, lr=3e-3, max_new_tokens=4, max_kl=None, checkpoint_every=2)
+BY_REWARD = RewardTuning(
+    steps=6, batch_size=16, lr=3e-3, beta=0.1, max_new_tokens=4, max_kl=None, checkpoint_every=2
+)
 BY_PAIRS = PreferenceTuning(
     steps=6, batch_size=4, lr=3e-3, max_new_tokens=4, max_kl=None, checkpoint_every=2, measure_every=3
 )
@@ -211,6 +213,8 @@ def test_a_model_or_data_that_can_not_be_used_is_named(tiny_llama: LanguageModel
     with pytest.raises(ValueError, match="has no tokenizer"):
         tune_on_reward(bare, PROMPTS, low_letters, BY_REWARD, tmp_path)
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(TypeError, match="is a PreferenceTuning: give a RewardTuning"):
+        tune_on_reward(tiny_llama, PROMPTS, low_letters, BY_PAIRS)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="is one string"):
         tune_on_reward(tiny_llama, "the film", low_letters, BY_REWARD)
     with pytest.raises(ValueError, match="prompts is empty"):
