@@ -15,6 +15,7 @@ from interp.activations.documents import Documents
 from interp.activations.packing import ContextBatch, TokenContexts, pack
 from interp.activations.python_docs import python_docs
 from interp.core.files import read_json_lines
+from interp.core.hub import load_dataset, refuse_misspelt
 from interp.core.messages import nearest
 
 __all__ = ["ContextBatch", "Documents", "TokenContexts", "load_text", "pack"]
@@ -79,6 +80,7 @@ def _read(
     name = str(source)
     if isinstance(source, Path) or name.endswith(_SUFFIXES) or name.startswith(("/", "./", "../", "~")):
         raise ValueError(f"text {name!r}: there is no such file or folder")
+    refuse_misspelt("text", name, ["python-docs"])
     return name, _hub(name.removeprefix("hf:"), text_column, dataset_split, limit)
 
 
@@ -157,11 +159,9 @@ def _saved_dataset(folder: Path, dataset_split: str) -> Iterable[Any]:
 
 
 def _hub(name: str, text_column: str, dataset_split: str, limit: int | None) -> Iterator[str]:
-    import datasets
-
     path, _, config = name.partition("::")
     try:
-        rows = datasets.load_dataset(path, config or None, split=dataset_split, streaming=limit is not None)
+        rows = load_dataset(path, config or None, split=dataset_split, streaming=limit is not None)
     except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"text {name!r} is no local file or folder, and as a data set of the Hugging Face hub it could "

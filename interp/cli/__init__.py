@@ -40,6 +40,7 @@ def _setup(
     )
     for noisy in ("httpx", "urllib3", "filelock", "numba", "matplotlib", "fsspec"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("huggingface_hub").propagate = False  # it prints its own messages
 
 
 def main() -> None:

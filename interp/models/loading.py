@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from interp.core.device import resolve_device, resolve_dtype
+from interp.core.hub import hub_answers
 from interp.core.messages import one_of
 from interp.models import packaged, transformer_lens
 from interp.models.huggingface import HuggingFaceModel
@@ -102,13 +103,15 @@ def _load(
     resolved_dtype = resolve_dtype("float32" if dtype is None else dtype)
     resolved_device = resolve_device(device) if device_map is None else None
     with _explained(name):
-        config = AutoConfig.from_pretrained(folder, revision=revision)
+        offline = _only_local(folder)
+        config = AutoConfig.from_pretrained(folder, revision=revision, local_files_only=offline)
     whole = _keep_first_layers(config, n_layers)
     with _explained(name), _without_load_report(quiet=whole is not None):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             revision=revision,
+            local_files_only=offline,
             dtype=resolved_dtype,
             device_map=device_map,
             output_loading_info=True,
@@ -180,7 +183,14 @@ def _load_tokenizer(tokenizer: Any, name: str, revision: str | None) -> Any:
     from transformers import AutoTokenizer
 
     with _explained(name):
-        return AutoTokenizer.from_pretrained(tokenizer, revision=revision)
+        return AutoTokenizer.from_pretrained(
+            tokenizer, revision=revision, local_files_only=_only_local(tokenizer)
+        )
+
+
+def _only_local(source: str | Path) -> bool:
+    """Whether to look on this machine only: in a folder, or in the hub's cache where the hub doesn't answer."""
+    return Path(source).is_dir() or not hub_answers()
 
 
 def _has_tokenizer(folder: str) -> bool:

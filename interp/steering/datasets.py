@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.files import atomic_write, read_json, read_json_lines
+from interp.core.hub import load_dataset, refuse_misspelt
 from interp.core.messages import nearest, one_of
 from interp.steering.generators import GENERATORS, ab_pair
 from interp.steering.pairs import ContrastivePair, PairDataset
@@ -110,6 +111,7 @@ def _records(source: Any, dataset_split: str) -> tuple[str, Iterable[Mapping[str
     )
     if isinstance(source, os.PathLike) or looks_local:
         raise ValueError(f"pairs {name!r}: there is no such file; {nearest(name, GENERATORS)}")
+    refuse_misspelt("pairs", name, GENERATORS)
     return name, _hub(name, dataset_split)
 
 
@@ -130,13 +132,11 @@ def _checked(path: Path, records: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _hub(name: str, dataset_split: str) -> Iterable[Mapping[str, Any]]:
-    import datasets
-
     path, _, part = name.removeprefix("hf:").partition("::")
     is_file = part.endswith((".jsonl", ".json"))
     which = {"data_files": part} if is_file else {"name": part or None}
     try:
-        return datasets.load_dataset(path, split=dataset_split, **which)
+        return load_dataset(path, split=dataset_split, **which)
     except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"pairs {name!r}: no such file, and as a data set of the Hugging Face hub it could not be loaded "

