@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from interp.core.device import derive_seed
 from interp.core.messages import at_least
@@ -132,10 +133,7 @@ def top_contexts(
     ):
         batch = model.tokenize([texts[i] for i in order[start : start + batch_size]], max_length=max_length)
         found = model.activations(batch, list(sites.values()))
-        codes = torch.cat(
-            [saes[l].encode(found[site].float())[..., list(features[l])].cpu() for l, site in sites.items()],
-            dim=-1,
-        )
+        codes = torch.cat([_codes(saes[l], found[at], features[l]) for l, at in sites.items()], dim=-1)
         read = batch.attention_mask.bool() & ~torch.isin(batch.input_ids, special)
         read[:, 0] = False
         codes[~read] = 0
@@ -168,6 +166,10 @@ def top_contexts(
         )
     background = Counter(word.strip() for row in words for word in row)
     return TopContexts(tuple(listed), dict(sorted(background.items())))
+
+
+def _codes(sae: Dictionary, x: Tensor, latents: Sequence[int]) -> Tensor:
+    return sae.encode(x.to(sae.b_dec.device))[..., list(latents)].float().cpu()
 
 
 def _checked(saes: Mapping[int, Dictionary], features: Mapping[int, Sequence[int]]) -> list[tuple[int, int]]:

@@ -61,7 +61,8 @@ class LFPPipeline:
         out: the run's folder, a subfolder a stage. A finished stage is used again while its own inputs are the same
             and computed anew when they change; one that was cut off goes on from what it kept.
         tuned: a model tuned by other means, in place of the first stage.
-        reward: texts to numbers, tuned on and measured; VADER's sum of valences by default.
+        reward: texts to numbers, tuned on and measured; VADER's sum of valences by default. Finished stages know it by
+            its name only.
         explainer, judge: describe features and score the descriptions; a lexicon's, which needs nobody, by default.
         progress: show progress bars of the dictionaries' training and the contexts.
 
@@ -99,11 +100,12 @@ class LFPPipeline:
         """How tuning went: method, history, behaviour before and after; {} for a model tuned by other means."""
         if self._given is not None:
             return _told(self._given) if isinstance(self._given, TunedModel) else {}
+        by_pairs = isinstance(self.config.tuning, PreferenceTuning)
         inputs = {
             "model": _identity(self.base),
             "config": to_dict(self.config.tuning),
             "reward": self._reward_name,
-            "data": content_key(self._pairs, self.data.prompts, self.data.eval_prompts),
+            "data": content_key(self._pairs if by_pairs else self.data.prompts, self.data.eval_prompts),
         }
         return run_stage(self.out, "tune", inputs, self._tune)
 
@@ -288,6 +290,7 @@ class LFPPipeline:
             "features": list(features.items()),
             "texts": content_key(self.data.texts),
             "raw": content_key(self.probe["raw"]),
+            "lexicon": content_key(dict(self._lexicon)),
             "explainer": [self._explainer.name, self._explainer.settings],
             "judge": [self._judge.name, self._judge.settings],
             "config": to_dict(self.config.description),
