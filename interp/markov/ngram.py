@@ -9,8 +9,8 @@ from interp.markov.losses import SymbolLoss
 from interp.markov.sources import LARGEST_TABLE, as_symbols
 
 COUNTED = (
-    "{unigram}, bigram: models of the training text (add-one smoothing) on the test text; a bigram has V^2 counts to "
-    "learn, so over a large dictionary it can do worse than the unigram, and is no bound"
+    "{unigram}, bigram: models of the training text (add-one smoothing) on the test text;\n"
+    "a bigram has V^2 counts to learn, so over a large dictionary it can do worse than the unigram, and is no bound"
 )
 
 
