@@ -179,10 +179,8 @@ class ReliabilityReport:
         parts += [str(part) for part in (self.baselines, self.transfer, self.effects) if part is not None]
         if self.baselines is not None and self.baselines.prompts:
             prompt, at = prompt_equivalent(self.baselines)
-            said = (
-                f"a multiplier of {at:.2f}" if math.isfinite(at) else "no multiplier: an interval includes 0"
-            )
-            parts.append(f"the strongest prompt, {prompt}, moves the propensity as does {said}")
+            worth = f"{at:.2f}" if math.isfinite(at) else "none, as its effect or the vector's may be 0"
+            parts.append(f"multiplier worth the strongest prompt, {prompt}: {worth}")
         return "\n".join([*parts, f"verdict: {self.verdict}"])
 
 

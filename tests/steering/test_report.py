@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from interp.core.intervals import Interval
 from interp.models.language_model import LanguageModel
-from interp.steering.baselines import BaselineComparison
+from interp.steering.baselines import BaselineComparison, PromptEffect
 from interp.steering.criteria import ReliabilityCriteria
 from interp.steering.decomposition import decompose_variance
 from interp.steering.extraction import extract
@@ -76,6 +78,15 @@ def test_an_even_effect_is_relied_on() -> None:
     assert result.reliable
     assert result.verdict.splitlines()[0] == "reliable by all 5 criteria measured"
     assert "FAIL" not in str(result)
+
+
+def test_the_strongest_prompt_is_set_against_multipliers() -> None:
+    for shift, said in ((-0.6, "-0.30"), (0.0, "none, as its effect or the vector's may be 0")):
+        made = report(np.full(40, 2.0))
+        prompts = {"SYS_NEG": PromptEffect(shift, Interval(shift - 0.1, shift + 0.1))}
+        assert made.baselines is not None
+        shown = str(replace(made, baselines=replace(made.baselines, prompts=prompts)))
+        assert f"multiplier worth the strongest prompt, SYS_NEG: {said}" in shown
 
 
 def test_a_factor_behind_a_small_spread_does_no_harm() -> None:
