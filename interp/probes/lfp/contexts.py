@@ -38,7 +38,9 @@ class Context:
 
     @property
     def peak_token(self) -> str:
-        return self.tokens[self.activations.index(self.peak)].strip()
+        """Without surrounding blanks; a token of blanks only is written like "\\n"."""
+        token = self.tokens[self.activations.index(self.peak)]
+        return token.strip() or repr(token)[1:-1]
 
     def levels(self, maximum: float) -> tuple[int, ...]:
         """Activations as whole numbers: 0 for none, 10 for `maximum`."""

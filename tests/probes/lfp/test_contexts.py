@@ -81,6 +81,8 @@ def test_levels_are_whole_numbers_of_ten() -> None:
     assert context.levels(5.0) == (0, 0, 3, 10)
     assert context.levels(0.0) == (0, 0, 0, 0)
     assert (context.peak, context.peak_token) == (5.0, "d")
+    assert Context("a\n", (" a", "\n"), (2.0, 1.0)).peak_token == "a"
+    assert Context("a\n", ("a", "\n"), (0.0, 1.0)).peak_token == "\\n"
 
 
 def test_the_same_seed_draws_the_same_quiet_contexts() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from interp.core.files import read_json
 from interp.probes.lfp import pipeline as pipeline_module
+from interp.probes.lfp import report as report_module
 from interp.probes.lfp import stages
 from interp.probes.lfp.config import DictionarySettings, LayerChoice
 from interp.probes.lfp.divergence import parameter_divergence
@@ -45,6 +46,14 @@ def given(out: Path, **options: Any) -> LFPPipeline:
     model = small_model()
     config = options.pop("config", small_config())
     return LFPPipeline(model, small_data(model), config, out, tuned=moved(model), progress=False, **options)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the time of so small a run goes into its figures, which other tests look at."""
+    for module in (pipeline_module, report_module):
+        monkeypatch.setattr(module, "save_figure", lambda figure, path: None)
+    monkeypatch.setattr(LFPReport, "plot", lambda report: None)
 
 
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -89,6 +98,7 @@ def test_every_stage_leaves_its_folder_and_the_report_its_columns(whole: Path) -
     }
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_layers_are_those_that_moved_most(tmp_path: Path) -> None:
     pipeline = given(tmp_path, config=small_config(layers=LayerChoice(k=1)))
     moves = parameter_divergence(pipeline.base, pipeline.tuned)
@@ -98,6 +108,7 @@ def test_the_layers_are_those_that_moved_most(tmp_path: Path) -> None:
     assert lowest.rank["layers"] == [min(moves, key=lambda layer: moves[layer])]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_features_come_from_the_model_whose_dictionaries_are_used(tmp_path: Path) -> None:
     """Were the base model read by the tuned one's dictionaries, or the other way round, they would warn."""
     pipeline = given(tmp_path)
@@ -113,6 +124,7 @@ def test_a_second_run_computes_nothing(whole: Path, monkeypatch: pytest.MonkeyPa
     assert str(again) == str(LFPReport.load(whole))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_changed_setting_costs_its_stage_and_what_follows_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +141,7 @@ def test_a_changed_setting_costs_its_stage_and_what_follows_from_it(
     assert names == ["saes", "probe", "ablate", "describe"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_stages_are_usable_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = computed(monkeypatch)
     assert given(tmp_path).saes["quality"][0]["model"] == "base"
@@ -150,6 +163,7 @@ PARTS = {
 }
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_interruption_in_any_stage_costs_that_stage_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +202,7 @@ def die_at(out: Path, stage: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_a_kill_at_the_end_of_any_stage_costs_that_stage_only(whole: Path, tmp_path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.probes.lfp.test_pipeline", "trl", "torch._dynamo"])
@@ -216,6 +231,7 @@ def preference_data(model: Any) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_tuning_by_pairs_adds_the_classification_probe(tmp_path: Path) -> None:
     model = small_model()
     tuning = PreferenceTuning(steps=3, batch_size=4, lr=1e-3, max_new_tokens=3, measure_every=2)
