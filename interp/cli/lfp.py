@@ -44,7 +44,7 @@ def lfp(
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Of tuning.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Texts (or pairs) a step of tuning.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Of tuning. Default 1e-5; tiny models take 5e-4.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Of tuning. Default 5e-5; tiny models take 5e-4.")] = None,
     beta: Annotated[float | None, typer.Option(help="Pull to the base model.")] = None,
     max_kl: Annotated[
         float | None, typer.Option(help="Tuning stops when the KL to the base passes it (nats a token).")
@@ -55,7 +55,7 @@ def lfp(
     ] = None,
     expansion: Annotated[float | None, typer.Option(help="Latents per dimension of the SAEs.")] = None,
     l1_coefficient: Annotated[float | None, typer.Option(help="Sparsity of the SAEs.")] = None,
-    n_texts: Annotated[int, typer.Option(help="Texts for the SAEs and the descriptions.")] = 1500,
+    n_texts: Annotated[int, typer.Option(help="Texts for the SAEs and the descriptions.")] = 1000,
     n_triples: Annotated[int, typer.Option(help="Contrastive triples for the probe.")] = 1000,
     base_url: Annotated[
         str | None,

@@ -51,7 +51,7 @@ class AblationSettings:
 
     n_features: int = 10
     n_random: int = 5
-    samples: int = 4
+    samples: int = 2
 
     def __post_init__(self) -> None:
         for name in ("n_features", "n_random", "samples"):

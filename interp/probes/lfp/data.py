@@ -86,7 +86,7 @@ def lexicon_data(
     lexicon: Mapping[str, float] | None = None,
     n_prompts: int = 128,
     n_eval_prompts: int = 64,
-    n_texts: int = 1500,
+    n_texts: int = 1000,
     n_triples: int = 1000,
     max_new_tokens: int = 24,
     seed: int = 0,
