@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp.cli.options import Device, Dtype, Model, TextColumn
+from interp.cli.options import Device, Model, TextColumn
 
 
 def lfp(
@@ -71,7 +71,6 @@ def lfp(
     ] = "describe",
     seed: Annotated[int | None, typer.Option(help="Of data, tuning, SAEs, folds and controls.")] = None,
     device: Device = "auto",
-    dtype: Dtype = "float32",
 ) -> None:
     """Learned feedback patterns: what tuning by feedback wrote into a model.
 
@@ -85,10 +84,11 @@ def lfp(
     """
     from interp.activations.text import load_text
     from interp.core.config import load_config, save_config
+    from interp.core.messages import one_of
     from interp.models.loading import load_model
     from interp.probes.lfp.config import LFPConfig, with_options
     from interp.probes.lfp.data import kept_data, load_pairs
-    from interp.probes.lfp.pipeline import LFPPipeline
+    from interp.probes.lfp.pipeline import STAGES, LFPPipeline
 
     preferred = () if pairs is None else load_pairs(pairs)
     settings = load_config(config, LFPConfig) if config is not None else LFPConfig.for_pairs(bool(preferred))
@@ -106,16 +106,17 @@ def lfp(
         layers={"k": k, "how": how},
         dictionaries={"expansion": expansion, "l1_coefficient": l1_coefficient},
     )
-    lm = load_model(model, device=device, dtype=dtype)
+    one_of("until", until, STAGES)
+    options: dict[str, Any] = {}
+    if base_url is not None:
+        options = _chat(base_url, chat_model, workers, settings.seed, out / "transcripts.jsonl")
+    lm = load_model(model, device=device)
+    if tuned is not None:
+        options["tuned"] = load_model(tuned, device=device)
     texts = None if text is None else list(load_text(text, text_column=text_column))
     data = kept_data(
         out, lm, texts, pairs=preferred, n_texts=n_texts, n_triples=n_triples, seed=settings.seed
     )
-    options: dict[str, Any] = {}
-    if base_url is not None:
-        options = _chat(base_url, chat_model, workers, settings.seed, out / "transcripts.jsonl")
-    if tuned is not None:
-        options["tuned"] = load_model(tuned, device=device, dtype=dtype)
     save_config(out / "config.yaml", settings)
     typer.echo(LFPPipeline(lm, data, settings, out, **options).report(until))
     typer.echo(f"saved to {out}")
