@@ -145,6 +145,12 @@ def _reading_sentences(probe: Mapping[str, Any]) -> list[str]:
         said.append(f"The feedback is read in grades: tau {within}.")
     else:
         said.append(f"Mostly the sign is read, not the grade: tau {within}.")
+    if pairs := probe["pairs"]:
+        right = [_interval(pairs[name]["accuracy"]) for name in ("tuned", "base model")]
+        said.append(
+            f"Held-out answers: chosen told from rejected with accuracy {right[0]} from the tuned model's features and "
+            f"{right[1]} from the base model's."
+        )
     return said
 
 

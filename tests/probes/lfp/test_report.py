@@ -107,6 +107,14 @@ def test_grades_need_both_signs() -> None:
     assert "Mostly the sign" in reading(columns=graded)
 
 
+def test_pairs_are_told_with_the_base_beside_them() -> None:
+    row = {"accuracy": [0.8, 0.7, 0.9], "pair_accuracy": [0.9, 0.8, 1.0]}
+    better = {"accuracy": [0.95, 0.9, 1.0], "pair_accuracy": [1.0, 0.9, 1.0]}
+    made = report(pairs={"tuned": row, "base model": better})
+    assert "accuracy 0.800 [0.700, 0.900] from the tuned model's features and 0.950" in made.verdict()[3]
+    assert "chosen or rejected, held-out" in str(made)
+
+
 def test_the_other_sentences_hold_the_figures() -> None:
     said = "\n".join(report().verdict())
     assert "reward -0.050 -> +1.070, KL to the base 0.031 nats a token, length 12.0 -> 11.5 tokens" in said
