@@ -11,7 +11,7 @@ import numpy as np
 from interp.probes.lfp.agreement import kendall
 from interp.probes.lfp.config import ProbeSettings
 from interp.probes.lfp.controls import FeedbackControls, feedback_controls
-from interp.probes.lfp.features import collect_activations, collect_features, collect_triples, feature_places
+from interp.probes.lfp.features import collect_activations, collect_features, feature_places, read_triples
 from interp.probes.lfp.probe import FeedbackProbe
 from interp.probes.lfp.reading import (
     FeedbackReading,
@@ -86,15 +86,15 @@ def compare_feedback(
         raise ValueError(
             f"saes: layers {layers} of the tuned model, {sorted(base.saes)} of the base; give the same"
         )
-    features = collect_triples(tuned.model, triples, tuned.saes)
-    of_base = collect_triples(base.model, triples, base.saes)
+    features, raw = read_triples(tuned.model, triples, tuned.saes)
+    of_base, raw_base = read_triples(base.model, triples, base.saes)
     folds: dict[str, Any] = {"alpha": settings.alpha, "n_folds": settings.n_folds, "seed": seed}
     controls = feedback_controls(
         triples,
         features,
         base=of_base,
-        raw=collect_triples(tuned.model, triples, layers),
-        raw_base=collect_triples(base.model, triples, layers),
+        raw=raw,
+        raw_base=raw_base,
         lexicon=lexicon,
         n_draws=settings.n_draws,
         n_bootstrap=settings.n_bootstrap,

@@ -47,20 +47,7 @@ def collect_features(
             activations that are NaN.
     """
     layers = _layers(saes)
-    fingerprint = model.fingerprint() if any(sae.metadata.model_fingerprint for sae in saes.values()) else {}
-    for layer in layers:
-        known = saes[layer].metadata
-        if known.site not in (None, f"mlp_out.{layer}"):
-            raise ValueError(
-                f"the dictionary of layer {layer} was trained at {known.site}, not at mlp_out.{layer}"
-            )
-        if of_other_weights(known.model_fingerprint, fingerprint):
-            warn_once(
-                _log,
-                f"other weights {fingerprint['weights']} {layer}",
-                f"the dictionary of layer {layer} was trained on activations of other weights than {model.name}'s",
-            )
-
+    _check_dictionaries(model, saes)
     widths = [saes[layer].cfg.d_sae for layer in layers]
     return _collect(model, texts, layers, pool, lambda layer, x: _encoded(saes[layer], x), widths)
 
@@ -114,9 +101,35 @@ def collect_triples(
     return TripleFeatures(*(values[[row[text] for text in column]] for column in columns))
 
 
+def read_triples(
+    model: LanguageModel, triples: Sequence[ContrastiveTriple], saes: Mapping[int, Dictionary]
+) -> tuple[TripleFeatures, TripleFeatures]:
+    """Features of the dictionaries, and the raw MLP outputs they encode, from one pass over the triples' texts."""
+    _check_dictionaries(model, saes)
+    raw = collect_triples(model, triples, _layers(saes))
+    return TripleFeatures(*(encode_activations(part, saes) for part in raw)), raw
+
+
 def feature_places(saes: Mapping[int, Dictionary]) -> list[Place]:
     """(layer, latent) of every column of `collect_features`."""
     return [(layer, latent) for layer in _layers(saes) for latent in range(saes[layer].cfg.d_sae)]
+
+
+def _check_dictionaries(model: LanguageModel, saes: Mapping[int, Dictionary]) -> None:
+    """Raise ValueError for a dictionary of another site; warn once of one of other weights."""
+    fingerprint = model.fingerprint() if any(sae.metadata.model_fingerprint for sae in saes.values()) else {}
+    for layer in _layers(saes):
+        known = saes[layer].metadata
+        if known.site not in (None, f"mlp_out.{layer}"):
+            raise ValueError(
+                f"the dictionary of layer {layer} was trained at {known.site}, not at mlp_out.{layer}"
+            )
+        if of_other_weights(known.model_fingerprint, fingerprint):
+            warn_once(
+                _log,
+                f"other weights {fingerprint['weights']} {layer}",
+                f"the dictionary of layer {layer} was trained on activations of other weights than {model.name}'s",
+            )
 
 
 def _encoded(sae: Dictionary, x: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
