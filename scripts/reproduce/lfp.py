@@ -5,10 +5,11 @@ and annotators are not to be had offline; these parts hold the method to answers
 
   a  Planted feedback (a minute). Activations into which valence was written along one direction: the probe must read it
      where it is, and nothing from the base model.
-  b  A language model of 190,000 parameters, tuned by RLOO to write words of positive valence (5 minutes). Reward must
+  b  A language model of 190,000 parameters, tuned by RLOO to write words of positive valence (3 minutes). Reward must
      rise within a bound of the KL; the probe must read the sign of held-out words, and nothing from shuffled
      labels. The same figures stand beside it for the base model. Then the same reward with too little restraint.
-  c  The same model tuned by DPO on pairs (2 minutes), and a probe that tells chosen from rejected.
+  c  The same model tuned by DPO on pairs (2 minutes), and a probe that tells chosen from rejected single texts. It was
+     expected to do as well on the tuned as on the base model and does not, so two checks fail: see results.json.
   d  SmolLM2-135M-Instruct through the whole pipeline (half an hour). Findings, no bounds.
 
 Each check prints what was expected beside what was measured, with PASS or FAIL; everything goes to OUT as results.json
