@@ -25,6 +25,7 @@ FIGURES = {"tau": "tau", "tau_positive": "tau within +", "tau_negative": "tau wi
 FIGURES |= {"pearson": "Pearson", "spearman": "Spearman", "sign_accuracy": "sign accuracy"}
 FIGURES |= {"absolute_error": "|error|", "recovered": "recovered", "badly_reconstructed": "badly reconstr."}
 SHOWN_DESCRIPTIONS = 10
+FAINT = 0.2  # a tau below is hardly there, however narrow its interval
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,11 @@ def _reading_sentences(probe: Mapping[str, Any]) -> list[str]:
     if not (columns["tuned"]["tau"][1] or 0) > 0:
         meaning = "no feedback is read from the tuned model"
     elif gain[1] > 0:
-        meaning = "the features of the tuned model tell more of the feedback than those of the base model"
+        raw = [columns[f"raw activations{name}"]["tau"][0] for name in ("", ", base model")]
+        meaning = (
+            "the features of the tuned model tell more of the feedback than those of the base model; their raw "
+            f"activations, where no dictionary's own luck plays a part, {_number(raw[0])} and {_number(raw[1])}"
+        )
     elif gain[2] < 0:
         meaning = "the features of the tuned model tell less of the feedback than those of the base model"
     else:
@@ -142,7 +147,8 @@ def _reading_sentences(probe: Mapping[str, Any]) -> list[str]:
         f"{_interval(v)} within {s} words" for v, s in zip(graded, ("positive", "negative"), strict=True)
     )
     if all(low is not None and low > 0 for _, low, _ in graded):
-        said.append(f"The feedback is read in grades: tau {within}.")
+        faintly = "" if min(value for value, _, _ in graded) >= FAINT else " faintly"
+        said.append(f"The feedback is{faintly} read in grades: tau {within}.")
     else:
         said.append(f"Mostly the sign is read, not the grade: tau {within}.")
     if pairs := probe["pairs"]:

@@ -36,7 +36,13 @@ RESULTS: dict[str, Any] = {
         "mmcs": [[1, 0.875]],
     },
     "probe": {
-        "columns": {"tuned": column(0.44), "base model": column(0.46), "shuffled labels": column(0.01)},
+        "columns": {
+            "tuned": column(0.44),
+            "base model": column(0.46),
+            "raw activations": column(0.51),
+            "raw activations, base model": column(0.52),
+            "shuffled labels": column(0.01),
+        },
         "tau_gain": [-0.02, -0.1, 0.06],
         "words": [],
         "raw": [],
@@ -92,6 +98,7 @@ def test_no_better_than_the_base_is_no_evidence() -> None:
 def test_better_and_worse_than_the_base_are_said() -> None:
     better = reading(tau_gain=[0.3, 0.2, 0.4])
     assert "tell more of the feedback" in better
+    assert "their raw activations, where no dictionary's own luck plays a part, 0.510 and 0.520" in better
     assert "tell less of the feedback" in reading(tau_gain=[-0.3, -0.4, -0.2])
 
 
@@ -102,7 +109,9 @@ def test_a_tau_that_may_be_zero_says_nothing_whatever_the_gain() -> None:
 
 def test_grades_need_both_signs() -> None:
     graded = {"tuned": column(0.8, graded=0.6), "base model": column(0.1)}
-    assert "read in grades: tau 0.600 [0.500, 0.700] within positive" in reading(columns=graded)
+    assert "is read in grades: tau 0.600 [0.500, 0.700] within positive" in reading(columns=graded)
+    graded["tuned"]["tau_negative"] = [0.15, 0.1, 0.2]
+    assert "is faintly read in grades" in reading(columns=graded)
     graded["tuned"]["tau_negative"] = [0.05, -0.1, 0.2]
     assert "Mostly the sign" in reading(columns=graded)
 
@@ -164,4 +173,4 @@ def test_a_tuning_without_reward_and_a_missing_gap_are_said() -> None:
 
 def test_the_plot_has_a_bar_for_every_column() -> None:
     figure = report().plot()
-    assert [len(ax.patches) for ax in figure.axes] == [3, 3, 3, 3]
+    assert [len(ax.patches) for ax in figure.axes] == [5, 5, 5, 5]
