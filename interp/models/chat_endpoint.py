@@ -11,10 +11,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core.messages import at_least, warn_once
 from interp.core.transcripts import TranscriptFile, content_key, side_by_side
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Message = dict[str, str]
 
@@ -56,7 +59,7 @@ class ChatReply:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> ChatReply:
+    def from_dict(cls, values: dict[str, Any]) -> Self:
         return cls(**{**values, "tokens": tuple(Token(**token) for token in values["tokens"])})
 
 

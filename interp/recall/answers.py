@@ -5,45 +5,34 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from interp.models.chat_endpoint import Token
+from interp.models.chat_endpoint import ChatReply
 from interp.recall.narration import Pair
 from interp.recall.parsing import ParsedAnswer, parse_answer
 from interp.recall.prompts import RecallPrompt
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 @dataclass(frozen=True)
-class Answer:
-    """One reply.
+class Answer(ChatReply):
+    """One reply to a recall prompt.
 
     Attributes:
-        text: what was written.
-        tokens: its tokens, where the backend tells their probabilities; joined they give `text`.
         choices: P(1) for every pair asked, where the backend chose between 1 and 0 instead of writing freely.
-        prompt_tokens, completion_tokens, cost: counts, and money in the unit of the given prices.
-        error: why there is no answer; such replies are not cached.
     """
 
-    text: str = ""
-    tokens: tuple[Token, ...] = ()
     choices: tuple[float, ...] = ()
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float = 0.0
-    error: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Answer:
-        tokens = tuple(Token(**token) for token in values["tokens"])
-        return cls(**{**values, "tokens": tokens, "choices": tuple(values["choices"])})
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        return super().from_dict({**values, "choices": tuple(values["choices"])})
 
 
 class Recaller(Protocol):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interp.core.messages import at_least, one_of
+from interp.models.chat_endpoint import Token
 from interp.models.choices import choose_in_turn
-from interp.recall.answers import Answer, Token
+from interp.recall.answers import Answer
 from interp.recall.prompts import Message, RecallPrompt
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class LocalRecaller:
             tokens.append(Token(piece, float(row[token]), top))
         text = model.tokenizer.decode(new)
         aligned = "".join(pieces) == text  # not where a character is spread over several tokens
-        return Answer(text, tuple(tokens) if aligned else (), (), len(ids), len(new))
+        return Answer(text, tuple(tokens) if aligned else (), len(ids), len(new))
 
     def _ids(self, text: str) -> list[int]:
         return list(self._model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from interp.recall.answers import Answer, Token, digit_probabilities, read_answers
+from interp.models.chat_endpoint import Token
+from interp.recall.answers import Answer, digit_probabilities, read_answers
 from interp.recall.parsing import parse_answer
 from tests.recall.stories import prompt
 
@@ -59,7 +60,7 @@ def test_digit_tokens_are_found_by_their_place_in_the_text() -> None:
 
 
 def test_saved_and_restored() -> None:
-    answer = Answer("a", (Token("a", -0.5, {"b": -1.0}),), (0.25,), 3, 4, 0.1)
+    answer = Answer("a", (Token("a", -0.5, {"b": -1.0}),), 3, 4, 0.1, choices=(0.25,))
     assert Answer.from_dict(answer.to_dict()) == answer
 
 

@@ -99,7 +99,7 @@ class LFPPipeline:
     def tune(self) -> dict[str, Any]:
         """How tuning went: method, history, behaviour before and after; {} for a model tuned by other means."""
         if self._given is not None:
-            return _told(self._given) if isinstance(self._given, TunedModel) else {}
+            return self._given.to_dict() if isinstance(self._given, TunedModel) else {}
         by_pairs = isinstance(self.config.tuning, PreferenceTuning)
         inputs = {
             "model": _identity(self.base),
@@ -120,7 +120,7 @@ class LFPPipeline:
                 self.base, list(self.data.prompts), self._reward, config, folder, eval_prompts=prompts
             )
         save_figure(result.plot(), folder / "tuning.png")
-        return _told(result)
+        return result.to_dict()
 
     @cached_property
     def tuned(self) -> LanguageModel:
@@ -373,14 +373,3 @@ def run_lfp(
 def _identity(model: LanguageModel) -> dict[str, Any]:
     """What results depend on: not the folder that a model was loaded from."""
     return {key: value for key, value in model.fingerprint().items() if key != "name"}
-
-
-def _told(tuned: TunedModel) -> dict[str, Any]:
-    return {
-        "method": tuned.method,
-        "steps": tuned.steps,
-        "stopped": tuned.stopped,
-        "before": vars(tuned.before),
-        "after": vars(tuned.after),
-        "history": list(tuned.history),
-    }

@@ -84,6 +84,17 @@ class TunedModel:
         """KL(tuned || base) in nats per token written."""
         return self.after.kl
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the model and its folder, as JSON values."""
+        return {
+            "method": self.method,
+            "steps": self.steps,
+            "stopped": self.stopped,
+            "before": vars(self.before),
+            "after": vars(self.after),
+            "history": list(self.history),
+        }
+
     def to_frame(self) -> pd.DataFrame:
         """The history, a row per step."""
         import pandas as pd
