@@ -39,7 +39,7 @@ def lfp(
     config: Annotated[
         Path | None,
         typer.Option(
-            help="Settings of all stages (.yaml or .json): edit the config.yaml of a run. Options given here go first."
+            help="Settings of all stages (.yaml or .json): edit the config.yaml of a run. Options given here go first; text, n-texts and n-triples are not in it."
         ),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Of tuning.")] = None,
@@ -89,25 +89,33 @@ def lfp(
     from interp.probes.lfp.config import LFPConfig, with_options
     from interp.probes.lfp.data import kept_data, load_pairs
     from interp.probes.lfp.pipeline import STAGES, LFPPipeline
+    from interp.probes.lfp.tuning_config import PreferenceTuning
 
     preferred = () if pairs is None else load_pairs(pairs)
     settings = load_config(config, LFPConfig) if config is not None else LFPConfig.for_pairs(bool(preferred))
+    if preferred and tuned is None and not isinstance(settings.tuning, PreferenceTuning):
+        raise ValueError(
+            f"pairs={str(pairs)!r} are to be tuned by, but the tuning of config={str(config)!r} is by reward: take its "
+            "tuning group out, or put that of a run by pairs in its place"
+        )
+    of_tuning = {"steps": steps, "batch_size": batch_size, "lr": lr, "beta": beta, "max_kl": max_kl}
+    if tuned is not None and (idle := [name for name, value in of_tuning.items() if value is not None]):
+        raise ValueError(
+            f"tuned={tuned!r} is tuned already: {', '.join(idle)} would do nothing, leave them out"
+        )
     settings = with_options(
         settings,
         seed=seed,
-        tuning={
-            "steps": steps,
-            "batch_size": batch_size,
-            "lr": lr,
-            "beta": beta,
-            "max_kl": max_kl,
-            "seed": seed,
-        },
+        tuning={**of_tuning, "seed": seed},
         layers={"k": k, "how": how},
         dictionaries={"expansion": expansion, "l1_coefficient": l1_coefficient},
     )
     one_of("until", until, STAGES)
     options: dict[str, Any] = {}
+    if chat_model is not None and base_url is None:
+        raise ValueError(
+            f"chat_model={chat_model!r} needs base_url: say where it is to be asked, --base-url URL"
+        )
     if base_url is not None:
         options = _chat(base_url, chat_model, workers, settings.seed, out / "transcripts.jsonl")
     lm = load_model(model, device=device)
@@ -125,11 +133,14 @@ def lfp(
 def _chat(
     base_url: str, chat_model: str | None, workers: int, seed: int, transcripts: Path
 ) -> dict[str, Any]:
+    from interp.core.hub import answers
     from interp.models.chat_endpoint import ChatEndpoint
     from interp.probes.lfp.explain import ChatExplainer
     from interp.probes.lfp.judge import ChatJudge
 
     if chat_model is None:
         raise ValueError("base_url needs chat_model: say which model to ask there, --chat-model NAME")
+    if not answers(base_url):
+        raise ConnectionError(f"base_url={base_url!r}: nothing answers there; is the server running?")
     chat = ChatEndpoint(base_url, chat_model, workers=workers, seed=seed)
     return {"explainer": ChatExplainer(chat, transcripts, seed=seed), "judge": ChatJudge(chat, transcripts)}

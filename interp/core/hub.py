@@ -17,13 +17,18 @@ _CLOSE = 0.75  # as `difflib` measures it
 def hub_answers() -> bool:
     """Whether the hub takes a connection. Without a network that is known at once; its client tries for half a minute.
 
-    True where a proxy is set, which may reach what we can't; False where HF_HUB_OFFLINE is.
+    False where HF_HUB_OFFLINE is set.
     """
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
         return False
+    return answers(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+
+
+def answers(url: str) -> bool:
+    """Whether an address takes a connection; True where a proxy is set, which may reach what we can't."""
     if {"http", "https", "all"} & getproxies().keys():
         return True
-    address = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
+    address = urlsplit(url)
     port = address.port or (80 if address.scheme == "http" else 443)
     try:
         with socket.create_connection((address.hostname or "", port), _PATIENCE):

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from interp.core.messages import at_least
+from interp.core.messages import at_least, one_of
+from interp.probes.lfp.divergence import ORDERS
 from interp.probes.lfp.tuning import PreferenceTuning, RewardTuning
 
 
@@ -17,6 +18,10 @@ class LayerChoice:
     k: int = 5
     how: str = "highest"
     relative: bool = False
+
+    def __post_init__(self) -> None:
+        at_least("k", self.k, 1)
+        one_of("how", self.how, ORDERS)
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,10 @@ class DictionarySettings:
     def __post_init__(self) -> None:
         if not self.expansion > 0:
             raise ValueError(f"expansion = {self.expansion} must be positive")
+        if not self.l1_coefficient >= 0:
+            raise ValueError(f"l1_coefficient = {self.l1_coefficient} must not be negative")
+        for name in ("steps", "batch_size", "context_size"):
+            at_least(name, getattr(self, name), 1)
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,12 @@ class ProbeSettings:
     n_folds: int = 5
     n_draws: int = 10
     n_bootstrap: int = 1000
+
+    def __post_init__(self) -> None:
+        if not self.alpha >= 0:
+            raise ValueError(f"alpha = {self.alpha} must not be negative")
+        for name, low in (("n_folds", 2), ("n_draws", 1), ("n_bootstrap", 1)):
+            at_least(name, getattr(self, name), low)
 
 
 @dataclass(frozen=True)
@@ -74,6 +89,10 @@ class DescriptionSettings:
     max_length: int = 64
     n_each: int = 10
     threshold: float = 3.0
+
+    def __post_init__(self) -> None:
+        for name in ("n_features", "n_top", "n_texts", "max_length", "n_each"):
+            at_least(name, getattr(self, name), 1)
 
 
 @dataclass(frozen=True)

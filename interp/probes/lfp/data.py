@@ -16,6 +16,7 @@ from interp.core.device import derive_seed
 from interp.core.files import read_json_lines
 from interp.core.messages import at_least
 from interp.core.transcripts import content_key
+from interp.probes.lfp.report import STAGES
 from interp.probes.lfp.sampling import continuations
 from interp.probes.lfp.stages import run_stage
 from interp.probes.lfp.triples import TEMPLATES, ContrastiveTriple, build_lexicon_triples
@@ -104,7 +105,8 @@ def lexicon_data(
     Raises:
         ValueError: too few texts, or what `build_lexicon_triples` refuses.
     """
-    for name, value in (("n_prompts", n_prompts), ("n_eval_prompts", n_eval_prompts), ("n_texts", n_texts)):
+    counts = {"n_prompts": n_prompts, "n_eval_prompts": n_eval_prompts, "n_texts": n_texts}
+    for name, value in {**counts, "n_triples": n_triples}.items():
         at_least(name, value, 1)
     rng = np.random.default_rng(derive_seed(seed, "lfp data"))
     if texts is None:
@@ -149,9 +151,11 @@ def kept_data(
     """As `lexicon_data`, kept in ``out/data``: a run that goes on there doesn't let the model write its texts again."""
     about = {key: value for key, value in model.fingerprint().items() if key != "name"}
     inputs = {"model": about, "texts": None if texts is None else content_key(list(texts)), **settings}
-    made = run_stage(
-        Path(out), "data", inputs, lambda folder: lexicon_data(model, texts, **settings).to_dict()
-    )
+
+    def make(folder: Path) -> dict[str, Any]:
+        return lexicon_data(model, texts, **settings).to_dict()
+
+    made = run_stage(Path(out), "data", inputs, make, later=STAGES)
     return replace(LFPData.from_dict(made), pairs=tuple(pairs))
 
 

@@ -129,7 +129,7 @@ class LexiconExplainer:
         valence = sum(w * self._valence(word) for word, w in total.items()) / sum(total.values())
         listed = ", ".join(f'"{word}"' for word in sorted(total, key=lambda w: -total[w])[:LISTED_WORDS])
         if not related:
-            kind = "no more feeling than the texts have"
+            kind = "not shown to have more feeling than the texts"
         elif abs(valence) < CLEAR_VALENCE:
             kind = "words of feeling, for and against"
         else:

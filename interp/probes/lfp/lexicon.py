@@ -59,7 +59,7 @@ def vader_word_reward(
     """
     if isinstance(texts, str):
         raise TypeError("texts is one string: give a list of texts")
-    if scale <= 0 or clip <= 0:
+    if not (scale > 0 and clip > 0):
         raise ValueError(f"scale = {scale}, clip = {clip}: both must be positive")
     lexicon = vader_lexicon()
     sums = [sum(lexicon.get(word, 0.0) for word in words_of(text)) for text in texts]

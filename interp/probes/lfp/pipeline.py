@@ -9,7 +9,7 @@ usable alone, and is kept in a folder of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ from interp.probes.lfp.probe import FeedbackProbe, rescale_to_range
 from interp.probes.lfp.report import STAGES, LFPReport
 from interp.probes.lfp.saes import FeedbackSAEs, load_feedback_saes, train_feedback_saes
 from interp.probes.lfp.sampling import Reward
-from interp.probes.lfp.stages import run_stage, up_to
+from interp.probes.lfp.stages import run_stage, set_aside, up_to
 from interp.probes.lfp.tuned import TunedModel, load_tuned
 from interp.probes.lfp.tuning import PreferenceTuning, tune_on_preferences, tune_on_reward
 
@@ -91,6 +91,8 @@ class LFPPipeline:
         self._judge = judge or LexiconJudge(self._valence)
         if isinstance(self.config.tuning, PreferenceTuning) and not data.pairs and tuned is None:
             raise ValueError("tuning is by preferences, but data.pairs is empty: give pairs, or RewardTuning")
+        if model.n_layers and self.config.layers.k > model.n_layers:
+            raise ValueError(f"layers.k = {self.config.layers.k}: {model.name} has {model.n_layers} layers")
 
     def _valence(self, word: str) -> float:
         return self._lexicon.get(word.strip().lower(), 0.0)
@@ -99,6 +101,7 @@ class LFPPipeline:
     def tune(self) -> dict[str, Any]:
         """How tuning went: method, history, behaviour before and after; {} for a model tuned by other means."""
         if self._given is not None:
+            set_aside(self.out, ["tune"])
             return self._given.to_dict() if isinstance(self._given, TunedModel) else {}
         by_pairs = isinstance(self.config.tuning, PreferenceTuning)
         inputs = {
@@ -107,7 +110,7 @@ class LFPPipeline:
             "reward": self._reward_name,
             "data": content_key(self._pairs if by_pairs else self.data.prompts, self.data.eval_prompts),
         }
-        return run_stage(self.out, "tune", inputs, self._tune)
+        return self._stage("tune", inputs, self._tune)
 
     def _tune(self, folder: Path) -> dict[str, Any]:
         config, prompts = self.config.tuning, list(self.data.eval_prompts)
@@ -121,6 +124,11 @@ class LFPPipeline:
             )
         save_figure(result.plot(), folder / "tuning.png")
         return result.to_dict()
+
+    def _stage(
+        self, name: str, inputs: Mapping[str, Any], compute: Callable[[Path], dict[str, Any]]
+    ) -> dict[str, Any]:
+        return run_stage(self.out, name, inputs, compute, later=STAGES[STAGES.index(name) + 1 :])
 
     @cached_property
     def tuned(self) -> LanguageModel:
@@ -140,7 +148,7 @@ class LFPPipeline:
     def rank(self) -> dict[str, Any]:
         """How far each layer moved, absolute and relative, and the layers chosen."""
         inputs = {**self._models, "config": to_dict(self.config.layers)}
-        return run_stage(self.out, "rank", inputs, self._rank)
+        return self._stage("rank", inputs, self._rank)
 
     def _rank(self, folder: Path) -> dict[str, Any]:
         choice = self.config.layers
@@ -153,7 +161,7 @@ class LFPPipeline:
     @cached_property
     def saes(self) -> dict[str, Any]:
         """Quality of the dictionaries of both models, and how well those of a layer match (MMCS)."""
-        return run_stage(self.out, "saes", self._sae_inputs, self._saes)
+        return self._stage("saes", self._sae_inputs, self._saes)
 
     @cached_property
     def _sae_inputs(self) -> dict[str, Any]:
@@ -207,7 +215,7 @@ class LFPPipeline:
             "config": to_dict(self.config.probe),
             "seed": self.config.seed,
         }
-        return run_stage(self.out, "probe", inputs, self._probe)
+        return self._stage("probe", inputs, self._probe)
 
     def _probe(self, folder: Path) -> dict[str, Any]:
         settings, seed = self.config.probe, self.config.seed
@@ -252,7 +260,7 @@ class LFPPipeline:
             "sampling": self._sampling,
             "seed": self.config.seed,
         }
-        return run_stage(self.out, "ablate", inputs, lambda folder: self._ablate(folder, features))
+        return self._stage("ablate", inputs, lambda folder: self._ablate(folder, features))
 
     def _ablate(self, folder: Path, features: dict[int, list[int]]) -> dict[str, Any]:
         config = self.config.ablation
@@ -296,7 +304,7 @@ class LFPPipeline:
             "config": to_dict(self.config.description),
             "seed": self.config.seed,
         }
-        return run_stage(self.out, "describe", inputs, lambda folder: self._describe(folder, features))
+        return self._stage("describe", inputs, lambda folder: self._describe(folder, features))
 
     def _describe(self, folder: Path, features: dict[int, list[int]]) -> dict[str, Any]:
         config, path = self.config.description, folder / "contexts.json"

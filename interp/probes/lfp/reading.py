@@ -236,7 +236,7 @@ def _over_folds(
     n_groups = len(np.unique(groups))
     if n_groups < n_folds:
         raise ValueError(
-            f"{n_groups} distinct words for {n_folds} folds: give more words, or a smaller n_folds"
+            f"{n_groups} distinct words, or answers of pairs, for {n_folds} folds: give more, or a smaller n_folds"
         )
     predicted = np.empty(len(groups))
     folds = StratifiedGroupKFold(n_folds, shuffle=True, random_state=seed)

@@ -25,6 +25,10 @@ FIGURES = {"tau": "tau", "tau_positive": "tau within +", "tau_negative": "tau wi
 FIGURES |= {"pearson": "Pearson", "spearman": "Spearman", "sign_accuracy": "sign accuracy"}
 FIGURES |= {"absolute_error": "|error|", "recovered": "recovered", "badly_reconstructed": "badly reconstr."}
 SHOWN_DESCRIPTIONS = 10
+BELOW_CHANCE = (
+    "(words alone: held out, a bag of words can only repeat what is left, which leans away from them: below 0 is no "
+    "signal)"
+)
 FAINT = 0.2  # a tau below is hardly there, however narrow its interval
 
 
@@ -106,6 +110,8 @@ class LFPReport:
             temporary.write_text(f"{self}\n")
         if self.columns():
             save_figure(self.plot(), folder / "columns.png")
+        else:
+            (folder / "columns.png").unlink(missing_ok=True)
         return folder
 
 
@@ -149,7 +155,7 @@ def _reading_sentences(probe: Mapping[str, Any]) -> list[str]:
     if all(low is not None and low > 0 for _, low, _ in graded):
         faintly = "" if min(value for value, _, _ in graded) >= FAINT else " faintly"
         said.append(f"The feedback is{faintly} read in grades: tau {within}.")
-    else:
+    elif (columns["tuned"]["sign_accuracy"][1] or 0) > 0.5:
         said.append(f"Mostly the sign is read, not the grade: tau {within}.")
     if pairs := probe["pairs"]:
         right = [_interval(pairs[name]["accuracy"]) for name in ("tuned", "base model")]
@@ -166,7 +172,8 @@ def _ablation_sentence(ablation: Mapping[str, Any]) -> str:
     others = [row["change"] for row in rows if row["name"] == "random features"]
     return (
         f"Without the probe's top {chosen['n_features']} features the reward changes by {chosen['change']:+.3f} "
-        f"(s.e. {chosen['change_error']:.3f}); without as many random ones by {min(others):+.3f} to {max(others):+.3f}."
+        f"(s.e. {chosen['change_error']:.3f}); without as many random ones that fire as often by {min(others):+.3f} to "
+        f"{max(others):+.3f} (p = {ablation['p_value']:.2f}, {len(others)} random sets)."
     )
 
 
@@ -226,6 +233,8 @@ def _columns_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
         if name in ("tuned", "base model"):
             bounds = (figures[key][1:] for key in FIGURES)
             lines.append(" " * wide + "".join(f"{f'[{_number(a)}, {_number(b)}]':>16}" for a, b in bounds))
+    if "words alone" in columns:
+        lines.append(BELOW_CHANCE)
     return "\n".join(lines)
 
 

@@ -18,31 +18,41 @@ logger = logging.getLogger(__name__)
 
 
 def run_stage(
-    out: Path, name: str, inputs: Mapping[str, Any], compute: Callable[[Path], dict[str, Any]]
+    out: Path,
+    name: str,
+    inputs: Mapping[str, Any],
+    compute: Callable[[Path], dict[str, Any]],
+    *,
+    later: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The result of a stage: read from its folder, or computed and written there.
 
     A stage that was cut off is computed again in the folder as it stands, so that what it kept there is of use.
-    One whose inputs have changed is cleared away first, with a warning that says which they were.
+    One whose inputs have changed is computed anew, with a warning that says which they were. Until that is finished its
+    former folder stays beside it as ``name.previous``, and comes back when the former inputs do, or where the new ones
+    turn out to be refused.
 
     Args:
         out: folder of the run; the stage has ``out/name``.
         inputs: all that the result depends on, as JSON values.
         compute: given the folder, makes the result, as JSON values; it may keep larger things in the folder.
+        later: stages that build on this one; they are set aside with it, until it is known that they fit.
 
     Raises:
-        ValueError: the folder holds something else.
+        ValueError: the folder holds something else; whatever `compute` refuses.
     """
-    folder, stale = out / name, out / f"{name}.stale"
-    shutil.rmtree(stale, ignore_errors=True)
+    folder, previous = out / name, _previous(out, name)
+    shutil.rmtree(_stale(out, name), ignore_errors=True)
     inputs = json.loads(json.dumps(inputs))
+    if previous.is_dir() and read_json(previous / INPUTS) == inputs:
+        _remove(out, folder)
+        previous.rename(folder)
     if (folder / INPUTS).is_file():
         before = read_json(folder / INPUTS)
         if before != inputs:
             changed = sorted(k for k in before.keys() | inputs.keys() if before.get(k) != inputs.get(k))
             logger.warning("stage %s: %s changed; computing it again", name, ", ".join(changed))
-            folder.rename(stale)  # whole or gone, wherever a kill comes
-            shutil.rmtree(stale)
+            set_aside(out, [name, *later])
         elif (folder / RESULT).is_file():
             logger.info("stage %s: finished before, in %s", name, folder)
             return read_json(folder / RESULT)
@@ -50,8 +60,44 @@ def run_stage(
         raise ValueError(f"{folder} holds something other than a stage of this pipeline; give another `out`")
     write_json(folder / INPUTS, inputs)
     logger.info("stage %s", name)
-    write_json(folder / RESULT, compute(folder))
+    try:
+        result = compute(folder)
+    except ValueError:
+        if previous.is_dir():
+            _remove(out, folder)
+            previous.rename(folder)
+        raise
+    write_json(folder / RESULT, result)
+    _remove(out, previous)
     return read_json(folder / RESULT)
+
+
+def set_aside(out: Path, names: Sequence[str]) -> None:
+    """Move finished stages to ``name.previous``, where they wait for their inputs to return; drop unfinished ones."""
+    for name in names:
+        folder = out / name
+        if (folder / RESULT).is_file():
+            _remove(out, _previous(out, name))
+            folder.rename(_previous(out, name))
+        elif (folder / INPUTS).is_file():
+            _remove(out, folder)
+
+
+def _previous(out: Path, name: str) -> Path:
+    return out / f"{name}.previous"
+
+
+def _stale(out: Path, name: str) -> Path:
+    return out / f"{name}.stale"
+
+
+def _remove(out: Path, folder: Path) -> None:
+    """Whole or gone, wherever a kill comes."""
+    if folder.is_dir():
+        stale = _stale(out, folder.name.removesuffix(".previous"))
+        shutil.rmtree(stale, ignore_errors=True)
+        folder.rename(stale)
+        shutil.rmtree(stale)
 
 
 def finished(out: Path, name: str) -> dict[str, Any]:

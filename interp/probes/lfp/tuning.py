@@ -63,6 +63,12 @@ class PreferencePair:
     chosen: str
     rejected: str
 
+    def __post_init__(self) -> None:
+        if self.chosen == self.rejected:
+            raise ValueError(
+                f"chosen and rejected are the same, {self.chosen!r}: they say nothing, leave the pair out"
+            )
+
 
 def tune_on_reward(
     model: LanguageModel,
@@ -140,7 +146,7 @@ def tune_on_preferences(
     """Tune a copy of a model to prefer the chosen answers, by trl's DPOTrainer.
 
     Args:
-        pairs: equal answers are a ValueError, since they say nothing.
+        pairs: at least one.
         config: defaults to `PreferenceTuning()`.
         reward: measured on what the model writes, beside KL and length; it takes no part in tuning.
         out, eval_prompts, resume: as for `tune_on_reward`; evaluation is on 64 of the pairs' prompts by default.
@@ -157,11 +163,6 @@ def tune_on_preferences(
     listed = list(pairs)
     if not listed:
         raise ValueError("pairs is empty: give at least one PreferencePair")
-    for pair in listed:
-        if pair.chosen == pair.rejected:
-            raise ValueError(
-                f"pairs: chosen and rejected are the same, {pair.chosen!r}; leave such pairs out"
-            )
     prompts = checked_prompts([pair.prompt for pair in listed])
     texts = _some(prompts) if eval_prompts is None else checked_prompts(eval_prompts)
 

@@ -32,6 +32,7 @@ def plot_tuning(tuned: TunedModel) -> Figure:
         steps, values = zip(*points, strict=True)
         ax.plot(steps, values, color=colour, marker="o" if len(points) < 20 else None, markersize=4)
         ax.set(xlabel="step", title=LABELS[name])
+        ax.xaxis.get_major_locator().set_params(integer=True)
         if name in ("kl", "length"):
             ax.set_ylim(0, 1.1 * max(values) or 1)
     return figure
@@ -47,6 +48,7 @@ def plot_ablation(report: AblationReport) -> Figure:
     ax.axvline(0, color="black", linewidth=0.8)
     names = [f"{row.name}, {row.mode.replace('_', ' ')}" for row in rows]
     ax.set(yticks=range(len(rows)), yticklabels=names, xlabel="change of reward (± 2 s.e.)")
+    ax.xaxis.get_major_locator().set_params(nbins=5)
     ax.invert_yaxis()
     ax.set_title(f"reward as it is: {report.rows[0].reward:.3f}")
     return figure

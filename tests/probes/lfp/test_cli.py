@@ -121,15 +121,30 @@ def test_an_endpoint_describes_and_judges(folders: dict[str, str], tmp_path: Pat
 def test_user_errors_are_value_errors(folders: dict[str, str], tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text('{"prompt": "a"}\n')
+    whole = tmp_path / "whole.jsonl"
+    whole.write_text('{"prompt": "a", "chosen": " good", "rejected": " bad"}\n')
     for more, message in [
         (["--until", "prob"], "did you mean 'probe'"),
-        (["--k", "9", "--until", "rank", "--tuned", folders["tuned"]], "the model has 2 layers"),
+        (["--k", "9", "--until", "rank", "--tuned", folders["tuned"]], "has 2 layers"),
         (["--base-url", "http://localhost"], "base_url needs chat_model"),
+        (["--chat-model", "m"], "'m' needs base_url"),
+        (["--tuned", folders["tuned"], "--steps", "9"], "steps would do nothing"),
+        (["--pairs", str(whole)], "is by reward"),
+        (["--n-triples", "-5"], "n_triples = -5"),
+        (["--l1-coefficient", "-1"], "l1_coefficient = -1"),
         (["--pairs", str(pairs)], "pair 1"),
         (["--how", "middle", "--until", "rank", "--tuned", folders["tuned"]], "middle"),
     ]:
         with pytest.raises(ValueError, match=message):
             call(*arguments(folders, tmp_path / "out", *more))
+
+
+def test_an_endpoint_that_is_not_there_is_known_at_once(folders: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError, match="nothing answers there"):
+        call(
+            *arguments(folders, tmp_path / "out", "--base-url", "http://127.0.0.1:9/v1", "--chat-model", "m")
+        )
+    assert not (tmp_path / "out").exists()
 
 
 def test_help_teaches() -> None:

@@ -62,7 +62,7 @@ def test_features_of_feeling_are_told_from_others() -> None:
     assert negative.valence is not None
     assert negative.valence < -2
     assert "for and against" in mixed.description
-    assert "no more feeling" in plain.description
+    assert "not shown to have more feeling" in plain.description
     assert (silent.description, silent.p_value) == (NEVER, 1.0)
 
 

@@ -61,12 +61,12 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     original = stages.run_stage
 
-    def counting(out: Path, name: str, inputs: Any, compute: Any) -> Any:
+    def counting(out: Path, name: str, inputs: Any, compute: Any, **more: Any) -> Any:
         def counted(folder: Path) -> Any:
             names.append(name)
             return compute(folder)
 
-        return original(out, name, inputs, counted)
+        return original(out, name, inputs, counted, **more)
 
     monkeypatch.setattr(pipeline_module, "run_stage", counting)
     return names

@@ -96,7 +96,7 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(ValueError, match="target"):
         cross_validated_feedback(world.features, world.triples, lexicon=world.lexicon, target="sign")
     one = TripleFeatures(*(part[:1] for part in world.features))
-    with pytest.raises(ValueError, match="2 distinct words for 5 folds"):
+    with pytest.raises(ValueError, match="2 distinct words, or answers of pairs, for 5 folds"):
         cross_validated_feedback(one, world.triples[:1], lexicon=world.lexicon)
     constant = TripleFeatures(*(np.ones((100, 3)) for _ in range(3)))
     with pytest.raises(ValueError, match="says the same"):

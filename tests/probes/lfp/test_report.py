@@ -15,6 +15,7 @@ from interp.probes.lfp.report import FIGURES, LFPReport
 def column(tau: float, graded: float = 0.0, spread: float = 0.1) -> dict[str, Any]:
     figures = {key: [tau, tau - spread, tau + spread] for key in FIGURES}
     figures["tau_positive"] = figures["tau_negative"] = [graded, graded - spread, graded + spread]
+    figures["sign_accuracy"] = [(1 + part) / 2 for part in figures["tau"]]
     return {"n_words": 40, "n_positive": 22, "n_negative": 18, **figures}
 
 
@@ -95,6 +96,14 @@ def test_no_better_than_the_base_is_no_evidence() -> None:
     assert "Mostly the sign is read, not the grade" in said
 
 
+def test_where_nothing_is_read_nothing_is_said_of_signs_and_grades() -> None:
+    chance = {**report().results["probe"]["columns"], "tuned": column(0.05)}
+    said = "\n".join(report(columns=chance).verdict())
+    assert "no feedback is read from the tuned model" in said
+    assert "sign is read" not in said
+    assert "in grades" not in said
+
+
 def test_better_and_worse_than_the_base_are_said() -> None:
     better = reading(tau_gain=[0.3, 0.2, 0.4])
     assert "tell more of the feedback" in better
@@ -128,7 +137,7 @@ def test_the_other_sentences_hold_the_figures() -> None:
     said = "\n".join(report().verdict())
     assert "reward -0.050 -> +1.070, KL to the base 0.031 nats a token, length 12.0 -> 11.5 tokens" in said
     assert "top 10 features the reward changes by -0.600 (s.e. 0.050)" in said
-    assert "as many random ones by -0.030 to +0.010" in said
+    assert "as many random ones that fire as often by -0.030 to +0.010 (p = 0.33, 2 random sets)" in said
     assert "1 of 2 described features" in said
     assert "balanced accuracy 0.900, by another feature's with 0.500" in said
     assert "active on 80.0 % of the 30 inputs" in said

@@ -59,6 +59,33 @@ def test_an_interrupted_stage_goes_on_with_what_it_kept(tmp_path: Path) -> None:
     assert (compute.parts, compute.results) == (1, 1)
 
 
+def test_former_results_come_back_with_their_inputs(tmp_path: Path) -> None:
+    compute = Counting()
+    for name in ("a", "b"):
+        run_stage(tmp_path, name, {"n": 1}, compute, later=["b"] if name == "a" else [])
+    other = Counting(fail=True)
+    with pytest.raises(KeyboardInterrupt):  # a slip of the pen, noticed at once
+        run_stage(tmp_path, "a", {"n": 2}, other, later=["b"])
+    with pytest.raises(ValueError, match="no finished stage 'b'"):
+        finished(tmp_path, "b")  # not known to fit any more
+    assert run_stage(tmp_path, "a", {"n": 1}, compute, later=["b"])["value"] == 1
+    assert run_stage(tmp_path, "b", {"n": 1}, compute)["value"] == 2
+    assert compute.results == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_refused_inputs_leave_the_former_result(tmp_path: Path) -> None:
+    def refuse(folder: Path) -> dict[str, Any]:
+        (folder / "part").write_text("half")
+        raise ValueError("n = -1 must not be negative")
+
+    run_stage(tmp_path, "a", {"n": 1}, Counting())
+    with pytest.raises(ValueError, match="must not be negative"):
+        run_stage(tmp_path, "a", {"n": -1}, refuse)
+    assert finished(tmp_path, "a")["value"] == 1
+    assert (tmp_path / "a" / "part").read_text() == "kept"
+
+
 def test_leftovers_of_a_kill_while_clearing_are_removed(tmp_path: Path) -> None:
     (tmp_path / "a.stale").mkdir()
     (tmp_path / "a.stale" / "part").write_text("old")
