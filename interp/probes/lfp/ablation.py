@@ -20,6 +20,7 @@ from interp.core.device import derive_seed
 from interp.core.messages import at_least, one_of
 from interp.core.progress import progress
 from interp.models.sites import Site
+from interp.probes.lfp.features import checked_latents
 from interp.probes.lfp.sampling import (
     Continuations,
     Reward,
@@ -74,7 +75,7 @@ def ablate_features(
             mean_reward(tuned.model, prompts, vader_word_reward)
     """
     one_of("mode", mode, MODES)
-    chosen = _checked(saes, features)
+    chosen = checked_latents(saes, features)
     layers = sorted(saes) if mode == "reconstruct" else sorted(chosen)
     with ExitStack() as stack:
         for layer in layers:
@@ -188,7 +189,7 @@ def ablation_effect(
     Raises:
         ValueError: as `ablate_features` and `mean_reward`; no features; no active latent to draw from in a layer.
     """
-    chosen = _checked(saes, features)
+    chosen = checked_latents(saes, features)
     if not any(chosen.values()):
         raise ValueError("features is empty: name at least one latent of one layer")
     at_least("n_random", n_random, 1)
@@ -249,18 +250,6 @@ def active_shares(
             fired = codes.indices[codes.values > 0].long().cpu()
             counts[layer] += torch.bincount(fired, minlength=len(counts[layer]))
     return {layer: (count / max(total, 1)).double().numpy() for layer, count in counts.items()}
-
-
-def _checked(saes: Mapping[int, Dictionary], features: Features) -> dict[int, list[int]]:
-    if not saes:
-        raise ValueError("saes is empty: give an SAE for at least one layer")
-    for layer, latents in features.items():
-        if layer not in saes:
-            raise ValueError(f"features: layer {layer} has no SAE; saes has layers {sorted(saes)}")
-        size = saes[layer].cfg.d_sae
-        if wrong := [k for k in latents if not 0 <= k < size]:
-            raise ValueError(f"features: layer {layer} has latents 0 to {size - 1}, not {wrong}")
-    return {layer: sorted(set(map(int, features[layer]))) for layer in sorted(features)}
 
 
 def _without(latents: list[int], sae: Dictionary) -> Callable[[SparseCodes], SparseCodes] | None:

@@ -15,6 +15,7 @@ from interp.core.device import derive_seed
 from interp.core.messages import at_least
 from interp.core.progress import progress
 from interp.models.sites import Site
+from interp.probes.lfp.features import checked_latents
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
@@ -124,7 +125,10 @@ def top_contexts(
         raise ValueError("texts is empty: give the texts to look for contexts in")
     for name, value in (("n_top", n_top), ("n_quiet", n_quiet), ("max_length", max_length)):
         at_least(name, value, 1)
-    chosen = _checked(saes, features)
+    features = checked_latents(saes, features)
+    chosen = [(layer, k) for layer, latents in features.items() for k in latents]
+    if not chosen:
+        raise ValueError("features is empty: name the latents of at least one layer, as {layer: [0, 7]}")
     sites = {layer: Site("mlp_out", layer) for layer in sorted(features)}
     records: list[np.ndarray] = []  # per text [s, k]
     words: list[list[str]] = []
@@ -172,19 +176,3 @@ def top_contexts(
 
 def _codes(sae: Dictionary, x: Tensor, latents: Sequence[int]) -> Tensor:
     return sae.encode(x.to(sae.b_dec.device))[..., list(latents)].float().cpu()
-
-
-def _checked(saes: Mapping[int, Dictionary], features: Mapping[int, Sequence[int]]) -> list[tuple[int, int]]:
-    """(layer, latent) of every feature, layers ascending."""
-    for layer, latents in features.items():
-        if layer not in saes:
-            raise ValueError(f"features of layer {layer}, but there are SAEs of layers {sorted(saes)}")
-        size = saes[layer].cfg.d_sae
-        if wrong := [k for k in latents if not 0 <= k < size]:
-            raise ValueError(
-                f"features[{layer}] names latent {wrong[0]}: this SAE has latents 0 to {size - 1}"
-            )
-    chosen = [(layer, int(k)) for layer in sorted(features) for k in features[layer]]
-    if not chosen:
-        raise ValueError("features is empty: name the latents of at least one layer, as {layer: [0, 7]}")
-    return chosen

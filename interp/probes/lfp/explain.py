@@ -100,11 +100,13 @@ class LexiconExplainer:
 
     def explain(self, contexts: TopContexts) -> list[Explanation]:
         """See `Explainer`."""
+        from scipy.stats import false_discovery_control
+
         words = list(contexts.background)
         strength = np.array([abs(self._valence(word)) for word in words])
         share = np.array(list(contexts.background.values()), dtype=float)
         p = np.array([self._p_value(f, strength, share / share.sum()) for f in contexts.features])
-        related = benjamini_hochberg(p, self._level)
+        related = false_discovery_control(p) <= self._level if len(p) else p
         return [
             self._describe(f, float(p_value), bool(is_related))
             for f, p_value, is_related in zip(contexts.features, p, related, strict=True)
@@ -137,17 +139,6 @@ class LexiconExplainer:
         return Explanation(
             feature.layer, feature.latent, f"fires on {listed}: {kind}", related, p_value, valence
         )
-
-
-def benjamini_hochberg(p_values: np.ndarray, level: float) -> np.ndarray:
-    """Which hypotheses to reject at false discovery rate `level`; bool [n]."""
-    n = len(p_values)
-    order = np.argsort(p_values, kind="stable")
-    below = p_values[order] <= level * np.arange(1, n + 1) / n
-    rejected = np.zeros(n, dtype=bool)
-    if below.any():
-        rejected[order[: np.flatnonzero(below)[-1] + 1]] = True
-    return rejected
 
 
 class ChatExplainer:

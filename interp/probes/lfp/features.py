@@ -110,6 +110,21 @@ def read_triples(
     return TripleFeatures(*(encode_activations(part, saes) for part in raw)), raw
 
 
+def checked_latents(
+    saes: Mapping[int, Dictionary], features: Mapping[int, Sequence[int]]
+) -> dict[int, list[int]]:
+    """Latents by layer, ascending layers, none twice, in the order given; ValueError for one that isn't there."""
+    if not saes:
+        raise ValueError("saes is empty: give an SAE for at least one layer")
+    for layer, latents in features.items():
+        if layer not in saes:
+            raise ValueError(f"features: layer {layer} has no SAE; there are SAEs of layers {sorted(saes)}")
+        size = saes[layer].cfg.d_sae
+        if wrong := [k for k in latents if not 0 <= k < size]:
+            raise ValueError(f"features: layer {layer} has latents 0 to {size - 1}, not {wrong}")
+    return {layer: list(dict.fromkeys(map(int, features[layer]))) for layer in sorted(features)}
+
+
 def feature_places(saes: Mapping[int, Dictionary]) -> list[Place]:
     """(layer, latent) of every column of `collect_features`."""
     return [(layer, latent) for layer in _layers(saes) for latent in range(saes[layer].cfg.d_sae)]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from scipy.stats import false_discovery_control
 
 from interp.probes.lfp.contexts import Context, FeatureContexts, TopContexts
 from interp.probes.lfp.explain import (
     NEVER,
     ChatExplainer,
     LexiconExplainer,
-    benjamini_hochberg,
     describe_messages,
 )
 from tests.probes.lfp.small_world import ScriptedChat
@@ -78,11 +75,16 @@ def test_the_lexicon_gives_the_same_answer_twice() -> None:
     assert explainer(seed=4).explain(KINDS) == explainer(seed=4).explain(KINDS)
 
 
-def test_benjamini_hochberg_is_scipys() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        p = rng.uniform(size=12) ** 3
-        assert (benjamini_hochberg(p, 0.05) == (false_discovery_control(p) <= 0.05)).all()
+def test_many_features_are_tested_at_a_false_discovery_rate() -> None:
+    """p is .08 of a single top token (above): enough at a rate of .1 alone, not as the smallest of 21."""
+    doubtful = tuple(feature(k, "the", n=1) for k in range(20))
+    one = feature(99, "good", n=1)
+    lexicon = explainer(level=0.1, n_shuffles=20_000)
+    alone = lexicon.explain(TopContexts((one,), BACKGROUND))[0]
+    assert alone.task_related
+    among = lexicon.explain(TopContexts((*doubtful, one), BACKGROUND))
+    assert among[-1].p_value == alone.p_value
+    assert not any(e.task_related for e in among)
 
 
 def test_the_request_shows_tokens_with_levels() -> None:
