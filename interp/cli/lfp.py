@@ -133,14 +133,12 @@ def lfp(
 def _chat(
     base_url: str, chat_model: str | None, workers: int, seed: int, transcripts: Path
 ) -> dict[str, Any]:
-    from interp.core.hub import answers
     from interp.models.chat_endpoint import ChatEndpoint
     from interp.probes.lfp.explain import ChatExplainer
     from interp.probes.lfp.judge import ChatJudge
 
     if chat_model is None:
         raise ValueError("base_url needs chat_model: say which model to ask there, --chat-model NAME")
-    if not answers(base_url):
-        raise ConnectionError(f"base_url={base_url!r}: nothing answers there; is the server running?")
     chat = ChatEndpoint(base_url, chat_model, workers=workers, seed=seed)
+    chat.check()
     return {"explainer": ChatExplainer(chat, transcripts, seed=seed), "judge": ChatJudge(chat, transcripts)}
