@@ -89,6 +89,8 @@ def lfp(
     from interp.probes.lfp.config import LFPConfig, with_options
     from interp.probes.lfp.data import kept_data, load_pairs
     from interp.probes.lfp.pipeline import STAGES, LFPPipeline
+    from interp.probes.lfp.stages import RESULT
+    from interp.probes.lfp.trl_run import require_trl
     from interp.probes.lfp.tuning_config import PreferenceTuning
 
     preferred = () if pairs is None else load_pairs(pairs)
@@ -116,6 +118,8 @@ def lfp(
         raise ValueError(
             f"chat_model={chat_model!r} needs base_url: say where it is to be asked, --base-url URL"
         )
+    if tuned is None and not (out / "tune" / RESULT).is_file():
+        require_trl()
     if base_url is not None:
         options = _chat(base_url, chat_model, workers, settings.seed, out / "transcripts.jsonl")
     lm = load_model(model, device=device)
