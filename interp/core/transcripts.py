@@ -7,17 +7,19 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from interp.core.files import parse_json, read_regular
+from interp.core.identity import Identity, canonical
 from interp.core.progress import progress
 
 FAILURES_IN_A_ROW = 8
-_LINE_BEGINS = b'{"key"'
+_LINE_BEGINS = b'{"identity"'
 
 logger = logging.getLogger(__name__)
 
@@ -44,22 +46,18 @@ class Question(Generic[R]):
     """Something to be asked once.
 
     Attributes:
-        about: everything that the reply depends on, as JSON values: who is asked, with which parameters, and what.
+        identity: everything that the reply depends on: who is asked, with which parameters, and what.
         ask: asks it; a failure for this question alone is the reply's `error`, what it raises ends the run.
     """
 
-    about: Mapping[str, Any]
+    identity: Identity
     ask: Callable[[], R]
-
-    @cached_property
-    def key(self) -> str:
-        return content_key(json.loads(json.dumps(dict(self.about))))  # as it is read back
 
 
 class TranscriptFile(Generic[R]):
     """An append-only file of replies by question; `path=None` keeps them in memory only.
 
-    A line holds what its reply belongs to (`Question.about`) and a checksum beside the reply, and is served for that
+    A line holds what its reply belongs to (`Question.identity`) and a checksum beside it, and is served for that
     question only. One that was cut short or changed, or whose reply can't be read, is left out with a warning, so
     that it is asked for again. One process writes at a time, from any thread.
 
@@ -77,12 +75,10 @@ class TranscriptFile(Generic[R]):
         self._replies: dict[str, R] = {}
         self._torn = False
         if self.path is not None and self.path.exists():
-            if not self.path.is_file():
-                raise ValueError(f"transcripts = {str(path)!r} is not a file; name one")
             self._read(self.path, from_dict)
 
     def _read(self, path: Path, from_dict: Callable[[dict[str, Any]], R]) -> None:
-        data = path.read_bytes()
+        data = read_regular(path)
         self._torn = bool(data) and not data.endswith(b"\n")
         unread: dict[int, str] = {}
         for number, line in enumerate(data.split(b"\n"), 1):
@@ -94,12 +90,12 @@ class TranscriptFile(Generic[R]):
                     f"{path}, line {number} is no transcript: {line[:40]!r}; name another file, or remove the line"
                 )
             try:
-                record = json.loads(line)
-                about, answer = record["about"], record["answer"]
-                if (record["key"], record["sum"]) != (content_key(about), content_key(about, answer)):
-                    raise ValueError("question, reply and checksum don't belong together")
-                self._replies[record["key"]] = from_dict(answer)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                record = parse_json(line, f"line {number}")
+                key = Identity.from_dict(record["identity"], f"line {number}").digest
+                if record["sum"] != _checksum(key, record["answer"]):
+                    raise ValueError("the reply is not the one that was written")
+                self._replies[key] = from_dict(record["answer"])
+            except (ValueError, KeyError, TypeError) as error:
                 unread[number] = f"{type(error).__name__}: {error}"
         if unread:
             number, problem = next(iter(unread.items()))
@@ -116,18 +112,18 @@ class TranscriptFile(Generic[R]):
         return len(self._replies)
 
     def get(self, question: Question[R]) -> R | None:
-        return self._replies.get(question.key)
+        return self._replies.get(question.identity.digest)
 
     def put(self, question: Question[R], answer: R) -> None:
         """Keep a reply, and what it belongs to; failed ones are not kept."""
         if answer.error is not None:
             return
-        about, kept = json.loads(json.dumps([dict(question.about), answer.to_dict()]))
-        record = {"key": question.key, "sum": content_key(about, kept), "about": about, "answer": kept}
+        key, kept = question.identity.digest, json.loads(json.dumps(answer.to_dict()))
+        record = {"identity": question.identity.to_dict(), "sum": _checksum(key, kept), "answer": kept}
         # A lone surrogate, which UTF-8 has no bytes for, becomes its JSON escape.
         line = json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace")
         with self._lock:
-            self._replies[question.key] = answer
+            self._replies[key] = answer
             if self.path is None:
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,6 +132,10 @@ class TranscriptFile(Generic[R]):
                 file.flush()
                 os.fsync(file.fileno())
             self._torn = False
+
+
+def _checksum(key: str, answer: Any) -> str:
+    return hashlib.sha256(canonical([key, answer]).encode()).hexdigest()
 
 
 def ask_and_keep(
@@ -154,7 +154,7 @@ def ask_and_keep(
     Raises:
         ConnectionError: some replies failed; those that came are kept, so that another try asks for the rest only.
     """
-    open_questions = {q.key: q for q in questions if store.get(q) is None}
+    open_questions = {q.identity.digest: q for q in questions if store.get(q) is None}
     failed: list[str] = []
     in_a_row = 0
     lock = threading.Lock()

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from interp.core.identity import Identity
 from interp.core.transcripts import Question, TranscriptFile, ask_and_keep
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def ask_all(
     store = TranscriptFile(transcripts, ChatReply.from_dict)
     questions = [
         Question(
-            {"model": chat.name, "parameters": chat.parameters, "messages": list(messages)},
+            Identity.of("reply", model=chat.name, parameters=chat.parameters, messages=list(messages)),
             partial(chat.complete, messages),
         )
         for messages in conversations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.config import first_difference
 from interp.core.files import read_json, write_json
+from interp.core.identity import Identity
 from interp.core.messages import at_least, one_of
 from interp.core.transcripts import ask_and_keep
 from interp.recall.answers import Answer, Recaller, RecallResult, read_answers
@@ -259,39 +258,34 @@ def save_settings(
     """Write what `load_run` needs beside the transcripts; a folder with replies of another run is refused.
 
     Raises:
-        ValueError: fewer than one sample, or replies of a run with other settings (the first is named).
+        ValueError: fewer than one sample, or replies of a run with other settings (which are named).
     """
     at_least("samples", samples, 1)
     path = Path(folder) / SETTINGS
-    settings = {
-        "recaller": {"name": recaller.name, "parameters": recaller.parameters},
-        "samples": samples,
-        "cases": [case.to_dict() for case in cases],
-    }
-    settings = json.loads(json.dumps(settings))  # as it is read back, without tuples
+    run = Identity.of(
+        "recall run",
+        recaller={"name": recaller.name, "parameters": recaller.parameters},
+        samples=samples,
+        n_cases=len(cases),
+        cases=[case.to_dict() for case in cases],
+    )
     if path.is_file() and (Path(folder) / TRANSCRIPTS).is_file():
-        before = read_json(path)
-        sizes = ({"number of cases": len(before["cases"])}, {"number of cases": len(cases)})
-        if differing := first_difference(*sizes) or first_difference(before, settings):
-            name, old, new = differing
-            raise ValueError(
-                f"{folder} holds replies of a run with {name} = {old!r}, this one has {new!r}; repeat its settings or "
-                "choose another folder"
-            )
+        kept = Identity.from_dict(read_json(path), path)
+        run.check(kept, folder, "repeat its settings or choose another folder")
     else:
-        write_json(path, settings)
+        write_json(path, run.to_dict())
 
 
 def load_run(folder: str | os.PathLike[str], *, threshold: float = 0.5) -> RecallRun:
     """A saved run, finished or not: cases without a complete set of replies are left out with a warning.
 
     Raises:
-        ValueError: no run there, or not one reply.
+        ValueError: no run there, a damaged one, or not one reply.
     """
     path = Path(folder) / SETTINGS
     if not path.is_file():
         raise ValueError(f"{folder} holds no {SETTINGS}; make a run with 'interp recall run --out {folder}'")
-    settings = read_json(path)
+    settings = Identity.from_dict(read_json(path), path).covers
     recaller = Replay(**settings["recaller"])
     store = Transcripts(Path(folder) / TRANSCRIPTS)
     cases = [Case.from_dict(values) for values in settings["cases"]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any
 
+from interp.core.identity import Identity
 from interp.core.transcripts import Question, TranscriptFile
 from interp.recall.answers import Answer, Recaller
 from interp.recall.prompts import RecallPrompt
@@ -13,9 +13,15 @@ from interp.recall.prompts import RecallPrompt
 
 def recall_question(recaller: Recaller, prompt: RecallPrompt, sample: int) -> Question[Answer]:
     """A prompt put to a recaller, with all that the answer depends on."""
-    about: dict[str, Any] = {"model": recaller.name, "parameters": recaller.parameters}
-    about |= {"messages": prompt.messages, "pairs": prompt.pairs, "sample": sample}
-    return Question(about, partial(recaller.answer, prompt, sample))
+    identity = Identity.of(
+        "reply",
+        model=recaller.name,
+        parameters=recaller.parameters,
+        messages=prompt.messages,
+        pairs=prompt.pairs,
+        sample=sample,
+    )
+    return Question(identity, partial(recaller.answer, prompt, sample))
 
 
 class Transcripts(TranscriptFile[Answer]):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from interp.core.identity import Identity
 from interp.core.transcripts import (
     FAILURES_IN_A_ROW,
     Question,
@@ -40,7 +41,7 @@ def transcripts(path: Path | None) -> TranscriptFile[Said]:
 
 
 def question(name: object, ask: Callable[[], Said] = Said) -> Question[Said]:
-    return Question({"model": "m", "parameters": {"seed": 1}, "messages": [name]}, ask)
+    return Question(Identity.of("reply", model="m", parameters={"seed": 1}, messages=[name]), ask)
 
 
 def test_replies_come_back_and_failed_ones_are_not_kept(tmp_path: Path) -> None:
@@ -84,14 +85,15 @@ def test_a_line_is_served_for_its_own_question_and_as_it_was_written_only(
     store.put(question("a"), Said("1"))
     store.put(question("b"), Said("2"))
     one, two = (json.loads(line) for line in path.read_text().splitlines())
+    other = {**one["identity"], "covers": {**one["identity"]["covers"], "parameters": {"seed": 2}}}
     for changed in (
         {**one, "answer": two["answer"]},
         {**one, "answer": {"text": None, "error": None}},
-        {**one, "key": two["key"]},
-        {**one, "about": {**one["about"], "parameters": {"seed": 2}}},
-        {"key": one["key"], "answer": one["answer"]},
-        {"key": one["key"]},
-        {"key": [], "sum": {}, "about": 1, "answer": 2},
+        {**one, "identity": two["identity"]},
+        {**one, "identity": other},
+        {"identity": one["identity"], "answer": one["answer"]},
+        {"identity": one["identity"]},
+        {"identity": [], "sum": {}, "answer": 2},
     ):
         path.write_text(json.dumps(changed) + "\n" + json.dumps(two) + "\n")
         caplog.clear()
@@ -100,7 +102,7 @@ def test_a_line_is_served_for_its_own_question_and_as_it_was_written_only(
         assert (
             "1 of its replies can't be read and will be asked for again; the first is line 1" in caplog.text
         )
-    path.write_text('{"key": ' + "[" * 100_000 + "\n" + json.dumps(two) + "\n")
+    path.write_text('{"identity": ' + "[" * 100_000 + "\n" + json.dumps(two) + "\n")
     assert len(transcripts(path)) == 1
 
 
@@ -110,7 +112,7 @@ def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     path.write_text(content + "\n")
     with pytest.raises(ValueError, match=r"t\.jsonl, line 1 is no transcript"):
         transcripts(path)
-    with pytest.raises(ValueError, match="is not a file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         transcripts(tmp_path)
 
 

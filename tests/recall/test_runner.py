@@ -95,11 +95,15 @@ def test_saved_runs_are_read_back_whole_or_in_part(tmp_path: Path, caplog: pytes
     run = quiet(recaller, transcripts=tmp_path / "transcripts.jsonl").run(cases)
     save_settings(tmp_path, recaller, cases, 1)  # the same settings are welcome
     assert load_run(tmp_path).to_frame().equals(run.to_frame())
-    with pytest.raises(ValueError, match=r"recaller\.parameters\.seed = 3, this one has 4"):
+    with pytest.raises(ValueError, match=r"recaller\.parameters\.seed was 3 there and is 4 here"):
         save_settings(tmp_path, NoisyRecaller(seed=4), cases, 1)
     assert load_run(tmp_path).recaller == "noisy"
     with pytest.raises(ValueError, match="interp recall run"):
         load_run(tmp_path / "nothing")
+    settings = tmp_path / "run.json"
+    settings.write_text(settings.read_text().replace('"seed": 3', '"seed": 5'))
+    with pytest.raises(ValueError, match=r"run\.json: its identity was changed after it was written"):
+        load_run(tmp_path)
 
 
 def test_settings_without_a_reply_give_way(tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ def test_settings_without_a_reply_give_way(tmp_path: Path) -> None:
     save_settings(tmp_path, NoisyRecaller(seed=3), cases, 1)
     save_settings(tmp_path, NoisyRecaller(seed=4), cases, 1)
     quiet(NoisyRecaller(seed=4), transcripts=tmp_path / "transcripts.jsonl").run(cases)
-    with pytest.raises(ValueError, match="number of cases = 2, this one has 1"):
+    with pytest.raises(ValueError, match="n_cases was 2 there and is 1 here"):
         save_settings(tmp_path, NoisyRecaller(seed=4), cases[:1], 1)
     assert len(load_run(tmp_path).cases) == 2
 
