@@ -58,6 +58,9 @@ class BagLearner(ClassifierMixin, BaseEstimator):
         self.model_ = fit_classifier(self.estimator, X, y)
         return self
 
+    def predict(self, X: Any) -> np.ndarray:
+        return self.model_.predict(X)
+
 
 class WeightedBagLearner(BagLearner):
     """One whose bags are told by weights: those of 0 are not in it."""

@@ -209,13 +209,13 @@ class Counting(BaseEstimator, ClassifierMixin):
     [SVC(), LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression()), Counting()],
 )
 def test_a_bag_of_one_class_predicts_it(learner):
-    """One row of another class is outside of 36 % of the bags."""
+    """A bag has the one row of class b with probability 1 - (11/12)^12 = 0.65."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((12, 2)), np.array(["a"] * 11 + ["b"])
     valued = TwoDOOB(learner, n_estimators=60, max_features=1.0, random_state=0).fit(X, y)
     (bag,) = valued.ensembles_
     without = [11 not in samples for samples in bag.estimators_samples_]
-    assert 10 < sum(without) < 35
+    assert 5 < sum(without) < 40
     constant = [isinstance(model, DummyClassifier) for model in bag.estimators_]
     assert constant == without
     assert valued.data_oob_[11] == 0  # whoever judges it hasn't seen its class
@@ -231,7 +231,7 @@ def test_wrapping_a_learner_changes_no_bit(table):
         valued = TwoDOOB(learner, n_estimators=15, max_features=4, random_state=0).fit(X, y)
         plain = BaggingClassifier(learner, n_estimators=15, max_features=4, random_state=0).fit(X, y)
         for ours, its, f in zip(
-            valued.ensembles_[0].estimators_, plain.estimators_, plain.estimators_features_
+            valued.ensembles_[0].estimators_, plain.estimators_, plain.estimators_features_, strict=True
         ):
             np.testing.assert_array_equal(ours.predict_proba(X[:, f]), its.predict_proba(X[:, f]))
 

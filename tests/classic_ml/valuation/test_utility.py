@@ -304,7 +304,7 @@ def test_roc_auc_over_three_classes(three_classes):
 
 @pytest.mark.parametrize(
     "metric",
-    ["accuracy", "f1_macro", "neg_brier_score", "average_precision", "top_k_accuracy", "balanced_accuracy"],
+    ["accuracy", "f1_macro", "neg_brier_score", "average_precision", "balanced_accuracy"],
 )
 def test_every_sample_has_a_score(three_classes, metric):
     X, y, X_test, y_test = three_classes
@@ -337,7 +337,7 @@ def test_a_memo_sees_all_of_an_estimator_and_of_the_data(tmp_path):
     X, y = rng.standard_normal((80, 3)), np.tile(np.arange(40), 2)
 
     def weighted(last: float):
-        return LogisticRegression(class_weight={**dict.fromkeys(range(39), 1.0), 39: last}, max_iter=5)
+        return LogisticRegression(class_weight={**dict.fromkeys(range(39), 1.0), 39: last})
 
     def piped(last: float):
         return make_pipeline(*(MinMaxScaler((0, k)) for k in range(1, 40)), Ridge(alpha=last))
@@ -351,7 +351,7 @@ def test_a_memo_sees_all_of_an_estimator_and_of_the_data(tmp_path):
         first = make(1.0, X)([0, 1, 39])
         again = make(1.0, X.copy())
         assert (again([0, 1, 39]), again.n_evaluations) == (first, 0)
-        with pytest.raises(ValueError, match="estimator.* was 1.0 there and is 99.0 here"):
+        with pytest.raises(ValueError, match=r"estimator.* was 1\.0 there and is 99\.0 here"):
             make(99.0, X)
         changed = X.copy()
         changed[50, 1] += 1e-9
@@ -379,8 +379,7 @@ def test_a_memo_of_a_callable_metric_is_resumed_and_known_by_its_code(tmp_path):
             make(factor, power)
 
 
-@pytest.mark.parametrize("metric", ["mean_squared_error", "lambda t, p: -abs(t - p).mean()"])
-def test_another_process_resumes_a_memo(tmp_path, metric):
+def test_another_process_resumes_a_memo(tmp_path):
     code = (
         "import sys, numpy as np\n"
         "from scipy.sparse import csr_array\n"
@@ -388,8 +387,10 @@ def test_another_process_resumes_a_memo(tmp_path, metric):
         "from sklearn.metrics import mean_squared_error\n"
         "from classic_ml.valuation import model_utility\n"
         "X = np.random.default_rng(0).standard_normal((20, 3))\n"
-        f"u = model_utility(Ridge(), csr_array(X), X[:, 0], X, X[:, 0], {metric}, empty_value=0.0, memo_file=sys.argv[1])\n"
-        "print(u([1, 2, 3]), u.n_evaluations)"
+        "data = csr_array(X), X[:, 0], X, X[:, 0]\n"
+        "for k, metric in enumerate((mean_squared_error, lambda t, p: -abs(t - p).mean())):\n"
+        "    u = model_utility(Ridge(), *data, metric, empty_value=0.0, memo_file=sys.argv[1] + str(k))\n"
+        "    print(u([1, 2, 3]), u.n_evaluations)"
     )
     told = [
         subprocess.run(
@@ -402,5 +403,5 @@ def test_another_process_resumes_a_memo(tmp_path, metric):
         ).stdout.split()
         for seed in ("1", "2")
     ]
-    assert told[0][0] == told[1][0]
-    assert [words[1] for words in told] == ["1", "0"]
+    assert told[0][::2] == told[1][::2]
+    assert (told[0][1::2], told[1][1::2]) == (["1", "1"], ["0", "0"])
