@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from interp.probes import fused_losses
 from interp.probes.grammar import ControlledGrammar
 from interp.probes.losses import (
     angular_loss,
@@ -148,6 +151,23 @@ def test_padding_counts_nowhere() -> None:
         (structural_depth_loss, BATCH.depths.double()),
     ):
         assert loss(spoiled, target, BATCH.mask).item() == loss(z, target, BATCH.mask).item()
+
+
+@pytest.mark.parametrize(
+    "loss", [structural_distance_loss, fused_losses.structural_distance_loss, structural_depth_loss]
+)
+def test_sentences_of_one_word_are_not_averaged_over(loss: Callable[..., Tensor]) -> None:
+    target = BATCH.depths if loss is structural_depth_loss else BATCH.distances
+    z, n = random(2, 4, BATCH.mask.shape[1], 6), BATCH.mask.shape[1]
+    lone = torch.arange(n) < 1
+    mask = torch.cat([BATCH.mask, lone[None], lone[None]])
+    wider = torch.cat([z, random(2, 2, n, 6, seed=1)], dim=1)
+    targets = torch.cat([target, torch.zeros_like(target[:2])]).double()
+    assert torch.allclose(loss(wider, targets, mask), loss(z, target.double(), BATCH.mask), rtol=1e-14)
+    only = random(3, n, 6).requires_grad_()
+    nothing = loss(only, targets[:3], lone.expand(3, n))
+    assert nothing.item() == 0
+    assert float(torch.autograd.grad(nothing, only)[0].abs().max()) == 0
 
 
 def test_root_loss() -> None:

@@ -16,7 +16,7 @@ from interp.cli.probe import app
 from interp.probes.bank import ProbeSpec
 from interp.probes.conllu_files import write_conllu
 from interp.probes.evaluate import evaluate_probes
-from interp.probes.experiment import ProbeExperiment, load_treebanks
+from interp.probes.experiment import ProbeExperiment
 from interp.probes.geometry import level_consistency, prototype_angles, spectrum
 from interp.probes.grammar import ControlledGrammar
 from interp.probes.planted import planted_activations
@@ -24,6 +24,7 @@ from interp.probes.plots import plot_cosines, plot_curves, plot_polar, plot_tree
 from interp.probes.reading import ReadOut, read_out
 from interp.probes.saving import load_probes, save_probes
 from interp.probes.silver import load_parser, prose_sentences, silver_name, silver_trees
+from interp.probes.splits import load_treebanks
 from interp.probes.training import FittedProbes, ProbeTraining, fit_probes
 from interp.probes.treebank import relation_types
 from tests.models.tiny import byte_tokenizer, tiny_model
@@ -263,7 +264,7 @@ def test_the_command_leaves_everything(tmp_path: Path) -> None:
         (["--treebank", "missing.conllu"], "no such CoNLL-U file"),
         (["--sentences", "3"], "at least 10"),
         (["--sentences", "1000000000000"], "at most 1,000,000"),
-        (["--rank", "0"], "rank=0"),
+        (["--rank", "0"], "rank = 0 must be at least 1"),
         (["--rank", "33"], "rank=33 is more than the 32 dimensions"),
         (["--max-epochs", "0"], "max_epochs=0"),
         (["--lr", "0"], "lr=0.0"),
