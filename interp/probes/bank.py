@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from interp.core.device import make_generator
 from interp.core.messages import at_least
+from interp.probes.projection import columns_of, project
 from interp.probes.words import WordActivations
 
 INIT = 0.05  # weights start uniform in [-0.05, 0.05] (Hewitt and Manning 2019)
@@ -104,7 +105,7 @@ class ProbeBank(nn.Module):
         self.centre = nn.Parameter(torch.zeros(len(specs), k))
         self.register_buffer("columns", columns[:, None, :])
         self.register_buffer("slots", torch.tensor([self.layers.index(spec.layer) for spec in specs]))
-        self._one_each = self.slots.tolist() == list(range(len(self.layers)))
+        self._columns = columns_of(self.slots.tolist(), [spec.rank for spec in specs])
         self.register_buffer("mean", torch.zeros(len(specs), d))
         self.register_buffer("scale", torch.ones(len(specs), d))
         self.register_buffer("prototypes", torch.zeros(len(specs), len(self.relations), k))
@@ -122,11 +123,7 @@ class ProbeBank(nn.Module):
 
     def forward(self, x: Float[Tensor, "L N d"]) -> Float[Tensor, "P N k"]:
         """Words in every probe's space; `x` has the activations of `self.layers`, in that order."""
-        if not self._one_each:
-            x = x[self.slots]
-        maps = self.maps()
-        # Centred in the small space: N k numbers instead of N d.
-        return torch.baddbmm(-self.mean.unsqueeze(1) @ maps, x, maps)
+        return project(x, self.weight, self.mean, self.scale, self._columns)
 
     @torch.no_grad()
     def transform(self, words: WordActivations) -> Float[Tensor, "P N k"]:

@@ -17,17 +17,17 @@ def squared_distances(z: Float[Tensor, "*p n k"]) -> Float[Tensor, "*p n n"]:
     return (squares.unsqueeze(-1) + squares.unsqueeze(-2) - 2 * products).clamp_min(0)
 
 
-def sentence_weights(mask: Bool[Tensor, "b n"], dtype: torch.dtype) -> Float[Tensor, " b"]:
+def sentence_weights(lengths: Int[Tensor, " b"], dtype: torch.dtype) -> Float[Tensor, " b"]:
     """1 / b' at each of the b' sentences of two words or more, 0 at those of one word, which have no edge."""
-    counted = mask.sum(-1) > 1
+    counted = lengths > 1
     return counted.to(dtype) / counted.sum().clamp_min(1)
 
 
 def pair_weights(mask: Bool[Tensor, "b n"], dtype: torch.dtype) -> Float[Tensor, "b n n"]:
     """1 / n^2 of a sentence's weight at the pairs of its n words, and 0 elsewhere."""
     both = mask.unsqueeze(-1) & mask.unsqueeze(-2)
-    each = sentence_weights(mask, dtype) / mask.sum(-1).clamp_min(1).square()
-    return both * each[:, None, None]
+    lengths = mask.sum(-1)
+    return both * (sentence_weights(lengths, dtype) / lengths.clamp_min(1).square())[:, None, None]
 
 
 def structural_distance_loss(
@@ -50,7 +50,8 @@ def structural_depth_loss(
 ) -> Float[Tensor, "*p"]:
     """|depth - squared norm| averaged over the words of a sentence, then over the sentences of two words or more
     (ibid., section 2.3)."""
-    weights = mask * (sentence_weights(mask, z.dtype) / mask.sum(-1).clamp_min(1))[:, None]
+    lengths = mask.sum(-1)
+    weights = mask * (sentence_weights(lengths, z.dtype) / lengths.clamp_min(1))[:, None]
     gaps = (depths - z.square().sum(-1)).abs()
     return (gaps * weights).sum((-1, -2))
 
@@ -80,9 +81,6 @@ def angular_loss(edge_vectors: Float[Tensor, "*p m k"], edge_types: Int[Tensor, 
     return total / m**2
 
 
-def root_loss(
-    z: Float[Tensor, "*p b n k"], roots: Int[Tensor, " b"], centre: Float[Tensor, "*p k"]
-) -> Float[Tensor, "*p"]:
+def root_loss(roots: Float[Tensor, "*p b k"], centre: Float[Tensor, "*p k"]) -> Float[Tensor, "*p"]:
     """Mean squared error between the root words and one learned point, over sentences and coordinates."""
-    at_root = z[..., torch.arange(len(roots), device=z.device), roots, :]
-    return (at_root - centre.unsqueeze(-2)).square().mean((-1, -2))
+    return (roots - centre.unsqueeze(-2)).square().mean((-1, -2))
