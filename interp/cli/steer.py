@@ -162,8 +162,10 @@ def evaluate(
     from interp.steering.datasets import load_pairs
     from interp.steering.propensity import DEFAULT_MULTIPLIERS
     from interp.steering.report import evaluate as run
+    from interp.steering.steerability import check_multipliers
 
     check_folder("out", out)
+    multipliers = check_multipliers(multiplier or DEFAULT_MULTIPLIERS)
     for_training, held_out = load_pairs(pairs, form=form).split(train, seed=seed)
     loaded = None if vector is None else _load_vector(vector)
     lm = load_model(model, engine=engine, device=device, dtype=dtype)
@@ -175,7 +177,7 @@ def evaluate(
         vector=loaded,
         method=method,
         read=int(read) if read.lstrip("-").isdigit() else read,
-        multipliers=multiplier or DEFAULT_MULTIPLIERS,
+        multipliers=multipliers.tolist(),
         score=score,
         transfer=transfer,
         seeds=seeds,
