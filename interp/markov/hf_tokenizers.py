@@ -57,7 +57,8 @@ class HFTokenizer(Tokenizer):
         text = as_characters(x)
         chunks = [text[i : i + CHUNK] for i in range(0, len(text), CHUNK)]
         symbols: list[Token] = [(symbol,) for symbol in range(alphabet_size)]
-        asked = self.vocab_size
+        # The library's Unigram trainer counts its unknown token, and never ends where no place is left for it.
+        asked = self.vocab_size + (self.hf_kind == "unigram")
         while True:
             self.hf_, trainer = self._untrained(asked, [chr(FIRST + symbol) for symbol in range(alphabet_size)])
             self.hf_.train_from_iterator(chunks, trainer)

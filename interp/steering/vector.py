@@ -28,13 +28,13 @@ SCHEMA_VERSION = 1
 CONFIG, WEIGHTS = "steering.json", "vectors.safetensors"
 
 
-def as_layer(layer: Any) -> int:
+def as_layer(layer: Any, name: str = "layer") -> int:
     """A layer as a plain integer; numpy's and torch's are taken. Raises TypeError for anything else."""
     try:
         # Whole numbers only: 1.5 is no layer, and neither are True and "1".
         return operator.index("" if isinstance(layer, bool) else layer)
     except TypeError:
-        raise TypeError(f"layer={layer!r} is a {type(layer).__name__}; give an integer") from None
+        raise TypeError(f"{name}={layer!r} is a {type(layer).__name__}; give an integer") from None
 
 
 def as_layers(layers: Any) -> list[int]:
