@@ -237,7 +237,9 @@ def train(
     )
     typer.echo(run)
     save_figure(run.plot(), out / "loss.png")
-    typer.echo(f"saved to {out}; {out / 'model'} is a model for 'interp harvest', {out / 'source.npy'} a --kernel")
+    typer.echo(
+        f"saved to {out}; {out / 'model'} is a model for 'interp harvest', {out / 'source.npy'} a --kernel"
+    )
 
 
 @app.command()

@@ -255,9 +255,7 @@ def decompose(
     vector: Vector,
     sae: SAE,
     n_latents: Annotated[int, typer.Option(help="Most latents to use.")] = 16,
-    layer: Annotated[
-        int | None, typer.Option(help="Layer of the vector. Default: that of the SAE.")
-    ] = None,
+    layer: Annotated[int | None, typer.Option(help="Layer of the vector. Default: that of the SAE.")] = None,
     signed: Annotated[
         bool, typer.Option(help="Let latents be taken away too; else they only add, as an SAE's codes do.")
     ] = False,
@@ -294,10 +292,12 @@ def latent(
     latent: Annotated[int, typer.Option(help="Number of the latent, as in the report of the SAE.")],
     out: Annotated[Path, typer.Option(help="Folder of the vector.")],
     activation: Annotated[
-        float, typer.Option(help="How far the latent goes up at multiplier 1, in the units of its activations.")
+        float,
+        typer.Option(help="How far the latent goes up at multiplier 1, in the units of its activations."),
     ] = 1.0,
     site: Annotated[
-        str | None, typer.Option(help="Where to steer, e.g. resid_post.15. Default: where the SAE was trained.")
+        str | None,
+        typer.Option(help="Where to steer, e.g. resid_post.15. Default: where the SAE was trained."),
     ] = None,
 ) -> None:
     """Make the steering vector of one SAE latent, for 'generate' and 'evaluate'.

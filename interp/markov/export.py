@@ -50,7 +50,9 @@ def plain_gpt2(module: Any) -> Any:
         plain = GPT2LMHeadModel(config)
     kept = {k: v.detach().cpu() for k, v in module.state_dict().items() if not k.startswith("lm_head.")}
     plain.transformer.load_state_dict({k.removeprefix("transformer."): v for k, v in kept.items()})
-    gamma, weight = (x.detach().double().cpu() for x in (module.transformer.ln_f.weight, module.lm_head.weight))
+    gamma, weight = (
+        x.detach().double().cpu() for x in (module.transformer.ln_f.weight, module.lm_head.weight)
+    )
     bias = module.lm_head.bias.detach().double().cpu()
     with torch.no_grad():
         plain.lm_head.weight.copy_(weight * gamma + ((bias - weight @ gamma) / len(gamma))[:, None])
@@ -72,7 +74,9 @@ def hugging_face_tokenizer(tokenizer: Tokenizer) -> Any:
     pieces = [_piece(token) for token in tokenizer._fitted().tokens_]
     if len(set(pieces)) < len(pieces):
         twice = next(piece for k, piece in enumerate(pieces) if piece in pieces[:k])
-        raise ValueError(f"{tokenizer.name}: the token {twice!r} is there twice; a tokenizer file can't hold that")
+        raise ValueError(
+            f"{tokenizer.name}: the token {twice!r} is there twice; a tokenizer file can't hold that"
+        )
     backend = _backend(tokenizer, pieces)
     last = FIRST + tokenizer.alphabet_size_ - 1
     backend.normalizer = normalizers.Replace(Regex(rf"[^\x{{{FIRST:x}}}-\x{{{last:x}}}]"), "")
@@ -98,9 +102,7 @@ def _backend(tokenizer: Tokenizer, pieces: list[str]) -> Any:
     if kind == "unigram" or tokenizer.encoder == "likelihood":
         scored = list(zip(pieces, tokenizer.log_probabilities_.tolist(), strict=True))
         return HuggingFace(models.Unigram(scored))
-    return HuggingFace(
-        models.WordPiece(vocab, continuing_subword_prefix="", max_input_chars_per_word=10**9)
-    )
+    return HuggingFace(models.WordPiece(vocab, continuing_subword_prefix="", max_input_chars_per_word=10**9))
 
 
 def _piece(token: Token) -> str:

@@ -60,7 +60,9 @@ class HFTokenizer(Tokenizer):
         # The library's Unigram trainer counts its unknown token, and never ends where no place is left for it.
         asked = self.vocab_size + (self.hf_kind == "unigram")
         while True:
-            self.hf_, trainer = self._untrained(asked, [chr(FIRST + symbol) for symbol in range(alphabet_size)])
+            self.hf_, trainer = self._untrained(
+                asked, [chr(FIRST + symbol) for symbol in range(alphabet_size)]
+            )
             self.hf_.train_from_iterator(chunks, trainer)
             model = json.loads(self.hf_.to_str())["model"]
             scores = self._pieces(model)
@@ -72,7 +74,9 @@ class HFTokenizer(Tokenizer):
         ids = {token: i for i, token in enumerate(tokens)}
         if self.hf_kind == "bpe":
             self.merges_ = [(ids[_token(left)], ids[_token(right)]) for left, right in model["merges"]]
-        lowest = min(scores.values(), default=0.0) - 10.0  # the library's own penalty for what it doesn't know
+        lowest = (
+            min(scores.values(), default=0.0) - 10.0
+        )  # the library's own penalty for what it doesn't know
         self.log_probabilities_ = np.array([scores.get(token, lowest) for token in tokens])
         return tokens
 

@@ -81,7 +81,9 @@ class Tokenizer(ABC):
         self.alphabet_size_ = size
         self._set_tokens(self._learn(x, size))
         if self.vocab_size is not None and self.vocab_size_ < self.vocab_size:
-            said = f"{self.method}: {self.vocab_size_} tokens instead of {self.vocab_size}: {self.short_because}"
+            said = (
+                f"{self.method}: {self.vocab_size_} tokens instead of {self.vocab_size}: {self.short_because}"
+            )
             warn_once(logger, said, said)
         if self.encoder == "likelihood":
             self.log_probabilities_ = self._fit_probabilities(x)

@@ -61,7 +61,7 @@ class QualityReport:
         return self.layers[layer]
 
     def turned(self) -> QualityReport:
-        """Of the opposite vector: what is measured along it changes its sign, what the pairs are among themselves not."""
+        """Of the opposite vector: what is measured along it changes its sign, what the pairs share does not."""
         return QualityReport(
             {
                 n: replace(q, mean_cosine=-q.mean_cosine, separability=-q.separability)

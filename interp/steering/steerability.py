@@ -203,7 +203,7 @@ def steerability(
 
 
 def check_multipliers(multipliers: Sequence[float] | Array) -> Array:
-    """[k] multipliers over which slopes can be fitted. Raises ValueError unless they are finite and two are distinct."""
+    """Multipliers [k] to fit slopes over. Raises ValueError unless they are finite and two of them distinct."""
     x = np.asarray(multipliers, dtype=np.float64)
     if x.ndim != 1 or not np.isfinite(x).all():
         raise ValueError(f"multipliers={x.tolist()}: give finite numbers")

@@ -56,7 +56,9 @@ def test_a_tail_in_symbols_and_large_alphabets() -> None:
     tailed = FixedLengthTokenizer(2, tail="symbols").fit(TEXT, 3)
     x = SOURCE.sample(7, 3)
     assert hugging_face_tokenizer(tailed)(as_characters(x))["input_ids"] == tailed.encode(x).tolist()
-    many = np.random.default_rng(0).integers(0, 60, 2000)  # characters up to "k", brackets and backslash among them
+    many = np.random.default_rng(0).integers(
+        0, 60, 2000
+    )  # characters up to "k", brackets and backslash among them
     wide = BPETokenizer(64).fit(many, 60)
     assert hugging_face_tokenizer(wide)(as_characters(many))["input_ids"] == wide.encode(many).tolist()
 
@@ -71,7 +73,10 @@ def test_the_model_written_has_the_same_logits_and_activations(tmp_path: Path) -
     for _ in range(2):  # a second time over the first
         save_model(module.eval(), tokenizer, tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    opened, live = load_model(tmp_path / "model"), load_model(module, tokenizer=hugging_face_tokenizer(tokenizer))
+    opened, live = (
+        load_model(tmp_path / "model"),
+        load_model(module, tokenizer=hugging_face_tokenizer(tokenizer)),
+    )
     x = as_characters(SOURCE.sample(90, 7))
     assert torch.equal(opened.tokenize(x).input_ids, live.tokenize(x).input_ids)
     torch.testing.assert_close(opened.logits(x), live.logits(x), rtol=0, atol=1e-4)
@@ -85,7 +90,9 @@ def test_a_dictionary_that_no_file_holds_is_refused_before_training(tmp_path: Pa
     twice = BPETokenizer(6).fit(TEXT, 3)
     twice._set_tokens([*twice.tokens_[:5], twice.tokens_[4]])
     with pytest.raises(ValueError, match="is there twice"):
-        train_transformer(SOURCE, twice, training=TrainingConfig(steps=1), out=tmp_path / "run", progress=False)
+        train_transformer(
+            SOURCE, twice, training=TrainingConfig(steps=1), out=tmp_path / "run", progress=False
+        )
     assert not (tmp_path / "run").exists()
 
 

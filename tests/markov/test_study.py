@@ -145,7 +145,17 @@ def test_cli_unigram_train_and_sweep(tmp_path: Path) -> None:
     assert isinstance(changed.exception, ValueError)
     assert "task.source = 'MarkovSource(2 symbols, order 2, H(pi) 0.6931" in str(changed.exception)
     once = invoke(
-        *("sweep", "--values", "4,6", "--seeds", "0", "--tokenizer", "characters", "--out", tmp_path / "once"),
+        *(
+            "sweep",
+            "--values",
+            "4,6",
+            "--seeds",
+            "0",
+            "--tokenizer",
+            "characters",
+            "--out",
+            tmp_path / "once",
+        ),
         *small,
     )
     assert once.count("characters vocab_size=") == 1  # a size means nothing to it

@@ -61,14 +61,16 @@ def test_extract_then_generate(world: Path) -> None:
 
 
 def test_an_sae_takes_a_vector_apart_and_gives_one(world: Path) -> None:
-    """A vector that is 3 latents up by 2, 5 up by 1 is found to be that; steering with latent 3 adds its decoder row."""
+    """Latent 3 up by 2 and latent 5 up by 1 are found again; the vector of latent 3 is its decoder row."""
     sae = StandardSAE(StandardSAEConfig(d_in=32, d_sae=40), seed=0)
     sae.metadata = SAEMetadata(model_name="tiny", site="resid_post.1")
     sae.save_pretrained(world / "sae")
     rows = sae.W_dec.detach()
     planted = SteeringVector({0: torch.ones(32), 1: 2 * rows[3] + rows[5]})
     planted.save(world / "planted")
-    shown = run("decompose", "--vector", world / "planted", "--sae", world / "sae", "--n-latents", 2).splitlines()
+    shown = run(
+        "decompose", "--vector", world / "planted", "--sae", world / "sae", "--n-latents", 2
+    ).splitlines()
     assert "layer 1" in shown[0]
     assert [line.split()[:2] for line in shown[2:4]] == [["3", "2.000"], ["5", "1.000"]]
     assert shown[-1].startswith("explained: 1.000; of 5 random directions 0.")

@@ -64,7 +64,7 @@ def test_a_split_keeps_the_letters_and_the_wording_in_balance() -> None:
 def test_answers_that_differ_in_blanks_only_are_no_contrast() -> None:
     """Rendering puts one blank before an answer that brings none: "yes" and " yes" are the same text."""
     for positive, negative in (("yes", " yes"), ("yes\n", "yes"), (" ", "")):
-        with pytest.raises(ValueError, match="but for blanks .* there is no contrast; the prompt is 'q'"):
+        with pytest.raises(ValueError, match=r"but for blanks .* there is no contrast; the prompt is 'q'"):
             ContrastivePair("q", positive, negative)
     with pytest.raises(ValueError, match=r"record 1 of list: positive = ' yes'"):
         load_pairs([{"prompt": "q", "positive": p, "negative": "yes"} for p in ("no", " yes")])

@@ -130,7 +130,9 @@ def test_a_flat_curve_is_not_steered(multipliers: tuple[float, ...]) -> None:
     """Constants, as they are and off by the last bit of float32, on either side."""
     rng = np.random.default_rng(0)
     constants = np.repeat(20 * rng.normal(size=(300, 1)), len(multipliers), axis=1)
-    rounded = np.nextafter(constants.astype(np.float32), np.float32(100) * rng.choice([-1, 1], constants.shape))
+    rounded = np.nextafter(
+        constants.astype(np.float32), np.float32(100) * rng.choice([-1, 1], constants.shape)
+    )
     for values in (constants, rounded.astype(np.float64)):
         flat = steerability(multipliers, values)
         assert flat.anti_fraction == 1

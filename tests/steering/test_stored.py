@@ -82,7 +82,9 @@ def test_other_sites_layers_and_some_of_the_pairs(store: ActivationStore, tiny_l
 
 def test_in_another_format(tiny_llama: LanguageModel, tmp_path: Path) -> None:
     """bfloat16 keeps 8 bits: each value is within 2^-8 of itself."""
-    at = harvest(tiny_llama, texts(tiny_llama), "resid_post.1", tmp_path / "s", context_size=64, progress=False)
+    at = harvest(
+        tiny_llama, texts(tiny_llama), "resid_post.1", tmp_path / "s", context_size=64, progress=False
+    )
     direct = collect(tiny_llama, PAIRS, 1)
     largest = float(max(direct.positive[1].abs().max(), direct.negative[1].abs().max()))
     same(collect_from_store(at, tiny_llama, PAIRS), direct, atol=largest * 2**-8)  # type: ignore[arg-type]

@@ -122,7 +122,7 @@ def test_quality_and_origin_follow_the_arithmetic() -> None:
         for layer in (1, 2):
             assert asdict(kept[layer]) == pytest.approx(asdict(measured[layer]), rel=1e-5, abs=1e-9)
     assert (-v).quality()[1].mean_cosine == pytest.approx(-v.quality()[1].mean_cosine)
-    assert (-(-v)).quality() == v.quality()
+    assert (-1 * (-v)).quality() == v.quality()
     assert (v / -2).quality() == (-v).quality()
     assert (v + v).quality() == v.quality()
     for mixed in (0 * v, v - v, v + fit(acts, "pca"), v - 0.5 * v):
