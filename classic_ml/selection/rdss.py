@@ -15,17 +15,15 @@ from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from classic_ml.selection.herding import check_alpha, check_budget, default_alpha, kernel_herding
-from classic_ml.selection.kernels import (
-    KERNELS,
+from classic_ml.selection.distances import (
     STANDARDIZE,
-    KernelFunction,
-    PoolKernel,
     as_matrix,
     check_sigma,
     median_bandwidth,
     standardized,
 )
+from classic_ml.selection.herding import check_alpha, check_budget, default_alpha, kernel_herding
+from classic_ml.selection.kernels import KERNELS, KernelFunction, PoolKernel
 from interp.core.messages import one_of
 
 PAPERS_REGIME = 0.2  # budgets up to this share of the pool
