@@ -16,6 +16,7 @@ from classic_ml.selection.forecast import ForecastScores, forecast_scores
 from classic_ml.selection.granger import granger_p_value, select_granger
 from classic_ml.selection.herding import Herd, alpha_mmd2, kernel_herding, mmd2
 from classic_ml.selection.kernels import PoolKernel
+from classic_ml.selection.labelling import LabellingPlan, choose_to_label
 from classic_ml.selection.lagged import lagged_matrix
 from classic_ml.selection.least_squares import nested_test
 from classic_ml.selection.noisy_var import class_f1_scores, make_noisy_var
@@ -28,12 +29,14 @@ __all__ = [
     "ChronoEpilogi",
     "ForecastScores",
     "Herd",
+    "LabellingPlan",
     "PoolKernel",
     "PotentialEstimate",
     "RDSSSelector",
     "SelectorComparison",
     "SolutionSet",
     "alpha_mmd2",
+    "choose_to_label",
     "class_f1_scores",
     "compare_selectors",
     "estimate_potential",

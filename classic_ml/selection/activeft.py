@@ -92,7 +92,9 @@ def select_activeft(
         log_every=STEPS,
         progress=progress,
     )
-    generators = RngBundle.capture()  # the Trainer seeds the global ones, which a selection must leave as they are
+    generators = (
+        RngBundle.capture()
+    )  # the Trainer seeds the global ones, which a selection must leave as they are
     try:
         Trainer(config, runtime).fit(ActiveFTTask(prototypes), ArrayStream(features, shuffle=False))
     finally:

@@ -102,7 +102,8 @@ class PoolKernel:
         gap, largest = float(np.abs(K - K.T).max()), float(np.abs(K).max())
         if gap > (1e-8 if K.dtype == np.float64 else 1e-5) * largest:
             raise ValueError(
-                f"a precomputed kernel must be symmetric, entries differ by up to {gap:.2g} (the largest is {largest:.2g})"
+                f"a precomputed kernel must be symmetric, entries differ by up to {gap:.2g} (the largest is "
+                f"{largest:.2g})"
             )
         if (np.diagonal(K) < 0).any():
             raise ValueError("a precomputed kernel has a negative diagonal entry, so it is no inner product")
@@ -163,7 +164,9 @@ class PoolKernel:
                 "from_rows or from_matrix, or give about={'pool': array, ...}"
             )
         pool = self.about["pool"]
-        about = self.about | {"pool": {"shape": pool.shape, "dtype": str(pool.dtype), "digest": array_digest(pool)}}
+        about = self.about | {
+            "pool": {"shape": pool.shape, "dtype": str(pool.dtype), "digest": array_digest(pool)}
+        }
         return Identity.of("kernel potential", **about, block_size=self.block_size)
 
 

@@ -1,8 +1,7 @@
-"""The kernel potential of a pool too long for all its pairs: exact to second order, the rest from a sample of columns."""
+"""The kernel potential of a pool too long for all its pairs: exact to second order, the rest from sampled columns."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
