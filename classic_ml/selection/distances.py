@@ -64,7 +64,8 @@ def standardized(X: np.ndarray, how: Literal["zscore", "l2"] | None) -> np.ndarr
         return (scaled / np.where(lengths > 0, lengths, 1)).astype(X.dtype)
     largest = np.abs(X).max(axis=0)
     scaled = np.ldexp(X, -np.frexp(largest)[1]).astype(np.float64)  # the squares of any numbers are numbers
-    centred = scaled - scaled.mean(axis=0)
+    centred = scaled - _middle(scaled)
+    centred -= centred.mean(axis=0)
     spread = np.sqrt(np.square(centred).mean(axis=0))
     constant = spread <= ROUNDING
     return np.where(constant, 0, centred / np.where(constant, 1, spread)).astype(X.dtype)
@@ -83,9 +84,7 @@ class PoolRows:
 
     def __init__(self, X: np.ndarray, device: torch.device) -> None:
         self.X, self.n, self.device = X, len(X), device
-        some = X[np.unique(np.linspace(0, self.n - 1, min(self.n, CENTRE_ROWS)).astype(int))]
-        middle = (len(some) - 1) // 2
-        self.centre = np.partition(some, middle, axis=0)[middle].astype(np.float64) / 4
+        self.centre = _middle(X).astype(np.float64) / 4
         largest = max(np.abs(self._quarter(slice(a, a + CHUNK))).max() for a in range(0, self.n, CHUNK))
         self._exponent = int(np.frexp(largest)[1])
         self.unit = float(np.ldexp(1.0, self._exponent + 2))
@@ -104,6 +103,13 @@ class PoolRows:
     def _quarter(self, rows: Subset) -> np.ndarray:
         """A quarter of X less its centre, which can't overflow."""
         return self.X[rows].astype(np.float64) / 4 - self.centre
+
+
+def _middle(X: np.ndarray) -> Float[np.ndarray, " d"]:
+    """A value from the midst of every column: subtracting it costs no digits of values near it."""
+    some = X[np.unique(np.linspace(0, len(X) - 1, min(len(X), CENTRE_ROWS)).astype(int))]
+    half = (len(some) - 1) // 2
+    return np.partition(some, half, axis=0)[half]
 
 
 def squared_distances(

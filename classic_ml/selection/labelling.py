@@ -54,7 +54,7 @@ def choose_to_label(
     standardize: Literal["zscore", "l2"] | None = "zscore",
     alpha: float | Literal["auto"] = "auto",
     sigma: float | Literal["median"] = "median",
-    device: str | torch.device = "auto",
+    device: str = "auto",
     random_state: RandomState = 0,
 ) -> LabellingPlan:
     """Choose `n_samples` rows, or prompts, whose labels will teach a probe most, before any label exists.
@@ -92,7 +92,7 @@ def choose_to_label(
     kernel = PoolKernel.from_rows(standardized(X, standardize), sigma=selector.sigma_, device=device)
     rng = as_generator(derive_seed(seed, "chance"))
     chance = [
-        mmd2(kernel, select_random(Z, n_samples, random_state=rng), potential=selector.mu_)
+        mmd2(kernel, select_random(X, n_samples, random_state=rng), potential=selector.mu_)
         for _ in range(_DRAWS)
     ]
     chosen = None if items is None else [items[int(i)] for i in selector.indices_]
