@@ -19,6 +19,7 @@ from interp.core.messages import one_of
 from interp.models import packaged, transformer_lens
 from interp.models.huggingface import HuggingFaceModel
 from interp.models.language_model import LanguageModel
+from interp.models.wrapped import unwrapped
 
 ENGINES = ("huggingface", "transformer_lens")
 
@@ -60,6 +61,7 @@ def load_model(
         given = {"n_layers": n_layers, "device_map": device_map, "revision": revision}
         if unfit := [name for name, value in given.items() if value is not None]:
             raise ValueError(f"{', '.join(unfit)}: not for a live model, which is used as it is")
+        source = unwrapped(source)
         _check_live(source, device, dtype)
         return _around(source, engine, tokenizer)
 
