@@ -33,7 +33,7 @@ _COMPARABLE = ("architecture", "n_layers", "dtype", "engine", "weight_processing
 _Seen = dict[tuple[Any, ...], tuple[weakref.ref[Tensor], str]]
 _WORDS = 1024
 _BLOCK = 8 * _WORDS  # bytes
-_BLOCKS_AT_A_TIME = {"cpu": 16}  # what stays in a core's cache; any other device:
+_BLOCKS_AT_A_TIME = {"cpu": 64}  # what stays in a core's cache; any other device:
 _BLOCKS_ON_ACCELERATOR = 8192
 # Of a configuration, what doesn't reach the activations: where it came from, and defaults for generating and training.
 _IMMATERIAL = {
@@ -79,31 +79,50 @@ def tensor_digest(tensor: Tensor) -> str:
     return digest.hexdigest()
 
 
+def file_digest(file: Path) -> str:
+    """SHA-256 of the sums of a file's bytes, in a tenth of the time that SHA-256 of the bytes may take."""
+    digest = hashlib.sha256(f"{file.stat().st_size} ".encode())
+    with file.open("rb") as stream:
+        while part := stream.read(1 << 26):
+            digest.update(sums(torch.frombuffer(bytearray(part), dtype=torch.uint8)).numpy().astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
 def bytes_of(tensor: Tensor) -> Tensor:
     """The bytes [n] of a dense tensor's elements in C order, without a copy where they lie so."""
     return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def sums(data: Tensor) -> Tensor:
-    """The two sums of each block of bytes: int64 [blocks 2]; the last block is filled up with zeros."""
-    step = _BLOCK * _BLOCKS_AT_A_TIME.get(data.device.type, _BLOCKS_ON_ACCELERATOR)
-    found = [_sums_of_blocks(data[start : start + step]) for start in range(0, len(data), step)]
-    return torch.cat(found) if found else torch.empty(0, 2, dtype=torch.int64)
-
-
-def _sums_of_blocks(data: Tensor) -> Tensor:
-    if len(data) % _BLOCK:
-        data = F.pad(data, (0, -len(data) % _BLOCK))
-    elif data.storage_offset() % 8:
+    """The two sums of each block of bytes: int64 [2 blocks]; the last block is filled up with zeros."""
+    if data.storage_offset() % 8:  # words must begin where words begin
         data = data.clone()
-    words = data.view(torch.int64).view(-1, _WORDS)
-    first, second = _factors(data.device)
-    return torch.stack([_dot(words, first), _dot(words >> 32, second)], dim=-1)
+    whole = len(data) // _BLOCK
+    rest = data[whole * _BLOCK :]
+    found = torch.empty(2, whole + bool(len(rest)), dtype=torch.int64, device=data.device)
+    _sum_blocks(data[: whole * _BLOCK].view(torch.int64).view(whole, _WORDS), found[:, :whole])
+    if len(rest):
+        _sum_blocks(F.pad(rest, (0, _BLOCK - len(rest))).view(torch.int64).view(1, _WORDS), found[:, whole:])
+    return found
 
 
-def _dot(words: Tensor, factors: Tensor) -> Tensor:
-    # The product with a vector needs no room for the terms; of integers only the CPU has it.
-    return words.mv(factors) if words.device.type == "cpu" else (words * factors).sum(-1)
+def _sum_blocks(words: Tensor, found: Tensor) -> None:
+    first, second = _factors(words.device)
+    step = _BLOCKS_AT_A_TIME.get(words.device.type, _BLOCKS_ON_ACCELERATOR)
+    upper = torch.empty(min(step, len(words)), _WORDS, dtype=torch.int64, device=words.device)
+    for start in range(0, len(words), step):
+        here = slice(start, start + step)
+        part = words[here]
+        shifted = torch.bitwise_right_shift(part, 32, out=upper[: len(part)])
+        _dot(part, first, found[0, here])
+        _dot(shifted, second, found[1, here])
+
+
+def _dot(words: Tensor, factors: Tensor, out: Tensor) -> None:
+    if words.device.type == "cpu":  # needs no room for the terms; other devices don't have it for integers
+        torch.mv(words, factors, out=out)
+    else:
+        torch.sum(words * factors, dim=-1, out=out)
 
 
 @cache

@@ -139,6 +139,11 @@ def wrap(
     """Boot a bridge on a transformers model; on a deep copy of it unless it is `private` already."""
     from transformer_lens.model_bridge.sources import build_bridge_from_module
 
+    if state.adapter_facts(module):
+        raise ValueError(
+            f"{name} has peft adapters, which a bridge doesn't show: merge them first (merge_and_unload), or use "
+            "engine='huggingface'"
+        )
     own = module if private else copy.deepcopy(module)
     own.set_attn_implementation("eager")  # type: ignore[operator]
     # No tokenizer for the bridge: it would load another one like it from the hub, and put BOS before every text.
