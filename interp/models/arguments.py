@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 _OF_POSITIONS = re.compile(r"wpe|(\w+_)?pos(ition)?(s|_emb\w*)?")
 
+
 def accepted(module: nn.Module, given: dict[str, Any]) -> dict[str, Any]:
     """The arguments that `module.forward` takes.
 

@@ -84,7 +84,9 @@ def file_digest(file: Path) -> str:
     digest = hashlib.sha256(f"{file.stat().st_size} ".encode())
     with file.open("rb") as stream:
         while part := stream.read(1 << 26):
-            digest.update(sums(torch.frombuffer(bytearray(part), dtype=torch.uint8)).numpy().astype("<i8").tobytes())
+            digest.update(
+                sums(torch.frombuffer(bytearray(part), dtype=torch.uint8)).numpy().astype("<i8").tobytes()
+            )
     return digest.hexdigest()
 
 
@@ -139,7 +141,9 @@ def _described(name: str, value: Any, seen: _Seen) -> str:
         if parts is not None:
             return f"{type(value).__name__}[{', '.join(_described(name, part, seen) for part in parts)}]"
         key = (value.device, value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
-        if key not in seen or seen[key][0]() is None:  # an address tells of a tied weight only while that lives
+        if (
+            key not in seen or seen[key][0]() is None
+        ):  # an address tells of a tied weight only while that lives
             seen[key] = weakref.ref(value), tensor_digest(value)
         return seen[key][1]
     if isinstance(value, Mapping):
@@ -169,7 +173,11 @@ def _dense_parts(name: str, tensor: Tensor) -> Sequence[Any] | None:
         if scheme in (torch.per_tensor_affine, torch.per_tensor_symmetric):
             scale: list[Any] = [tensor.q_scale(), tensor.q_zero_point()]
         else:
-            scale = [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points(), tensor.q_per_channel_axis()]
+            scale = [
+                tensor.q_per_channel_scales(),
+                tensor.q_per_channel_zero_points(),
+                tensor.q_per_channel_axis(),
+            ]
         return [str(scheme), tensor.int_repr(), *scale]
     if hasattr(tensor, "__tensor_flatten__"):  # a format with tensors inside, as torchao's
         inner, context = tensor.__tensor_flatten__()

@@ -333,7 +333,9 @@ class LanguageModel(ABC):
         finally:
             self._edits_apply = before
 
-    def _unless_untouched(self, visit: Callable[[Tensor], Tensor | None]) -> Callable[[Tensor], Tensor | None]:
+    def _unless_untouched(
+        self, visit: Callable[[Tensor], Tensor | None]
+    ) -> Callable[[Tensor], Tensor | None]:
         return lambda tensor: visit(tensor) if self._edits_apply else None
 
     def real_tokens(self) -> Bool[Tensor, "b s"]:
@@ -524,3 +526,11 @@ class LanguageModel(ABC):
                 f"{self.name} has no tokenizer: load it with load_model(..., tokenizer=...) or pass token ids"
             )
         return self.tokenizer
+
+
+def require_language_model(model: Any, argument: str = "model") -> None:
+    """Raise TypeError, with what to do, for a bare module where a `LanguageModel` is wanted."""
+    if isinstance(model, nn.Module):
+        raise TypeError(
+            f"{argument} is a {type(model).__name__}, a bare module: give interp.load_model(module, tokenizer=...)"
+        )

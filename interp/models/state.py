@@ -74,7 +74,9 @@ def _with_adapters(part: Any, weight: Tensor) -> Tensor:
         if adapter not in part.scaling:
             continue
         if getattr(part, "use_dora", {}).get(adapter):
-            raise ValueError(f"adapter {adapter!r} is a DoRA, which does more than add: merge it (merge_and_unload)")
+            raise ValueError(
+                f"adapter {adapter!r} is a DoRA, which does more than add: merge it (merge_and_unload)"
+            )
         weight = weight + part.get_delta_weight(adapter).to(weight)
     return weight
 
@@ -92,7 +94,9 @@ def adapter_facts(module: nn.Module) -> list[Any]:
                     list(active),
                     bool(getattr(part, "disable_adapters", False)),
                     list(getattr(part, "merged_adapters", ())),
-                    {str(name): strengths[name] for name in sorted(strengths)} if isinstance(strengths, dict) else {},
+                    {str(name): strengths[name] for name in sorted(strengths)}
+                    if isinstance(strengths, dict)
+                    else {},
                 )
             )
     return facts
