@@ -15,7 +15,9 @@ def saved_state(module: nn.Module) -> Mapping[str, Any]:
 
     What accelerate put away is read when it is asked for.
     """
-    here, away = module.state_dict(), Offloaded(module)
+    # A part that torch.compile stands around is saved under a longer name.
+    here = {name.replace("_orig_mod.", ""): value for name, value in module.state_dict().items()}
+    away = Offloaded(module)
     return ChainMap(away, here) if away else here  # type: ignore[arg-type]
 
 
