@@ -207,7 +207,9 @@ def test_configuration_attention_and_libraries_are_told() -> None:
 def test_the_bridge_is_asked_anew_and_its_own_copies_count() -> None:
     """The fault it had: a hash taken when the bridge was made, whatever happened to it since."""
     for family in ("gpt2", "llama"):
-        plain, bridged = (load_model(tiny_model(family), engine=e) for e in ("huggingface", "transformer_lens"))
+        plain, bridged = (
+            load_model(tiny_model(family), engine=e) for e in ("huggingface", "transformer_lens")
+        )
         before = bridged.fingerprint()
         assert before["weights"] == plain.fingerprint()["weights"]
         assert before["libraries"].keys() == {"torch", "transformers", "transformer-lens"}

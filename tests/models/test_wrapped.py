@@ -50,9 +50,7 @@ def fresh_compiler() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("make", [compiled_around, compiled_in_place, compiled_blocks_replaced])
-def test_compiled_models_are_edited_like_others(
-    make: Callable[[], nn.Module], fresh_compiler: None
-) -> None:
+def test_compiled_models_are_edited_like_others(make: Callable[[], nn.Module], fresh_compiler: None) -> None:
     """The fault it had: after one plain call compiled code took no notice of hooks, silently."""
     module, plain = make(), load_model(two_layers())
     with torch.no_grad():
