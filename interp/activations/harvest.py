@@ -27,6 +27,7 @@ from interp.activations.writer import ShardBuffer, ShardWriter
 from interp.core.device import environment
 from interp.core.distributed import barrier, init_from_env, rank, world_size
 from interp.core.progress import progress as progress_bar
+from interp.models.language_model import require_language_model
 from interp.models.sites import Site
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def harvest(
             (the differing fields are named); activations that are NaN or Inf.
         OSError: (ENOSPC) the disk lacks room; refused before the first batch where that can be foreseen.
     """
+    require_language_model(model)
     chosen = [sites] if isinstance(sites, str | Site) else list(sites)
     places = list(dict.fromkeys(model.check_site(Site.parse(site)) for site in chosen))
     contexts = TokenContexts.from_ids(text) if isinstance(text, Tensor) else text

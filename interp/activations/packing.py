@@ -11,7 +11,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +20,8 @@ from torch import Tensor
 
 from interp.activations.documents import Documents
 from interp.core.messages import one_of
-from interp.models.tokenization import bos_prefix, special_token_ids, tokenizer_hash
-
-if TYPE_CHECKING:
-    from interp.models.language_model import LanguageModel
+from interp.models.language_model import LanguageModel
+from interp.models.tokenization import bos_prefix, encode, special_token_ids, tokenizer_hash
 
 logger = logging.getLogger(__name__)
 MODES = ("pad", "pack")
@@ -210,19 +208,23 @@ def pack(
         documents: what `load_text` returns, or strings.
         model_or_tokenizer: a `LanguageModel` or a Hugging Face tokenizer.
         context_size: most tokens in a context, BOS included. A shorter text makes one shorter context.
-        add_bos: put the BOS token before every piece; None: only where the tokenizer does so by itself.
+        add_bos: put the BOS token before every piece; None: only where the tokenizer does so by itself. A text
+            that begins with it already gets no second one.
         mode: "pad" (one document a context) or "pack" (contexts filled with consecutive documents).
         isolate_documents: in "pack" mode, no attention from one document to another.
         max_tokens: stop after this many tokens (BOS included); the last context is cut to fit.
         seed: take the documents in a random order; None: in the order given.
 
     Raises:
-        ValueError: no tokenizer, no text, or a context size that the model can't take.
+        ValueError: no tokenizer, no text, a context size that the model can't take, or mode "pack" for a model
+            that doesn't keep packed documents apart (an encoder, say).
     """
     one_of("mode", mode, MODES)
     tokenizer: Any = getattr(model_or_tokenizer, "tokenizer", model_or_tokenizer)
     if tokenizer is None:
         raise ValueError("this model has no tokenizer: load it with one (load_model(..., tokenizer=...))")
+    if mode == "pack" and isolate_documents and isinstance(model_or_tokenizer, LanguageModel):
+        model_or_tokenizer.require("segments")
     longest = getattr(model_or_tokenizer, "n_ctx", None)
     if longest is not None and context_size > longest:
         raise ValueError(f"context_size={context_size} is more than the model's {longest} positions")
@@ -237,7 +239,7 @@ def pack(
         documents = documents.shuffled(seed)
 
     layout = _Layout(context_size, bos, fill=mode == "pack")
-    for doc_id, ids in _tokenize(documents, tokenizer):
+    for doc_id, ids in _tokenize(documents, tokenizer, bos):
         layout.add(doc_id, ids)
         if max_tokens is not None and layout.n_tokens >= max_tokens:
             layout.cut(max_tokens)
@@ -305,10 +307,7 @@ class _Layout:
         self.piece_starts[-1] = self.n_tokens = n_tokens
 
 
-def _tokenize(documents: Documents, tokenizer: Any) -> Iterator[tuple[int, list[int]]]:
+def _tokenize(documents: Documents, tokenizer: Any, bos: list[int]) -> Iterator[tuple[int, list[int]]]:
     for start in range(0, len(documents), _TOKENIZER_BATCH):
         part = documents[start : start + _TOKENIZER_BATCH]
-        encoded = tokenizer(
-            list(part.texts), add_special_tokens=False, return_attention_mask=False, verbose=False
-        )
-        yield from zip(part.ids, encoded["input_ids"], strict=True)
+        yield from zip(part.ids, encode(tokenizer, part.texts, bos), strict=True)

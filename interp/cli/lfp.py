@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp.cli.options import Device, Model, TextColumn
+from interp.cli.options import Device, Model, TextColumn, TrustRemoteCode
 
 
 def lfp(
@@ -71,6 +71,7 @@ def lfp(
     ] = "describe",
     seed: Annotated[int | None, typer.Option(help="Of data, tuning, SAEs, folds and controls.")] = None,
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Learned feedback patterns: what tuning by feedback wrote into a model.
 
@@ -122,9 +123,9 @@ def lfp(
         require_trl()
     if base_url is not None:
         options = _chat(base_url, chat_model, workers, settings.seed, out / "transcripts.jsonl")
-    lm = load_model(model, device=device)
+    lm = load_model(model, device=device, trust_remote_code=trust_remote_code)
     if tuned is not None:
-        options["tuned"] = load_model(tuned, device=device)
+        options["tuned"] = load_model(tuned, device=device, trust_remote_code=trust_remote_code)
     texts = None if text is None else list(load_text(text, text_column=text_column))
     data = kept_data(
         out, lm, texts, pairs=preferred, n_texts=n_texts, n_triples=n_triples, seed=settings.seed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interp.cli.lfp import lfp
-from interp.cli.options import Device, Dtype, Model
+from interp.cli.options import Device, Dtype, Model, TrustRemoteCode
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
@@ -92,6 +92,7 @@ def polar(
     store: Store = None,
     seed: Seed = 0,
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Polar Probe: distance says which words are joined, direction says how and who is the head.
@@ -118,7 +119,11 @@ def polar(
         control=control,
         seed=seed,
     )
-    typer.echo(run_experiment(_load(model, device, dtype), experiment, out=out, store=store, device=device))
+    typer.echo(
+        run_experiment(
+            _load(model, device, dtype, trust_remote_code), experiment, out=out, store=store, device=device
+        )
+    )
     typer.echo(f"saved to {out}")
 
 
@@ -144,6 +149,7 @@ def structural(
     store: Store = None,
     seed: Seed = 0,
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Structural Probe: squared distances (or norms) in a linear map are distances (or depths) in the tree.
@@ -169,14 +175,18 @@ def structural(
         control=control,
         seed=seed,
     )
-    typer.echo(run_experiment(_load(model, device, dtype), experiment, out=out, store=store, device=device))
+    typer.echo(
+        run_experiment(
+            _load(model, device, dtype, trust_remote_code), experiment, out=out, store=store, device=device
+        )
+    )
     typer.echo(f"saved to {out}")
 
 
-def _load(model: str, device: str, dtype: str) -> LanguageModel:
+def _load(model: str, device: str, dtype: str, trust_remote_code: bool) -> LanguageModel:
     from interp.models.loading import load_model
 
-    return load_model(model, device=device, dtype=dtype)
+    return load_model(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
 
 
 def _layers(text: str) -> tuple[int, ...] | None:
