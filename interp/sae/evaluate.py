@@ -315,6 +315,7 @@ class _Measured:
             alive=1.0 - len(f.dead) / self.sae.cfg.d_sae,
             density=density_histogram(f.hits, f.n),
             positions=positions,
+            dictionary=self.sae.identity().digest,
             open_gates=self.open_gates / r.n if isinstance(self.sae, GatedSAE) else f.l0,
             l1_coefficient=_number(self.sae.metadata.l1_coefficient),
         )
