@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 
 from interp.core.config import from_dict
-from interp.core.device import dtype_name, resolve_dtype
-from interp.core.files import read_json, sha256_file
-from interp.core.sealed import SEAL, check_seal, write_sealed
+from interp.core.device import dtype_name
+from interp.core.files import read_sealed_json, sha256_file, write_sealed_json
 from interp.core.tensor_files import check_finite
 from interp.models.sites import Site
 from interp.sae.dictionary import Dictionary, DictionaryConfig
@@ -61,7 +60,7 @@ def to_theirs(sae: Dictionary, names: Mapping[str, str]) -> dict[str, Tensor]:
 
 def save_checksums(folder: Path, *names: str) -> None:
     """Write ``sha256.json``, the checksums of the files that were just exported."""
-    write_sealed(folder / CHECKSUMS, {"sha256": {name: sha256_file(folder / name) for name in names}})
+    write_sealed_json(folder / CHECKSUMS, {"sha256": {name: sha256_file(folder / name) for name in names}})
 
 
 def check_checksums(folder: Path, *names: str) -> None:
@@ -69,8 +68,7 @@ def check_checksums(folder: Path, *names: str) -> None:
     path = folder / CHECKSUMS
     if not path.exists():
         return
-    known = read_json(path, dict, (SEAL, "sha256"))
-    check_seal(known, path)
+    known = read_sealed_json(path, ("sha256",))
     for name in names:
         if known["sha256"].get(name) != sha256_file(folder / name):
             raise ValueError(
@@ -104,12 +102,12 @@ def from_theirs(
     device: torch.device | str,
 ) -> Dictionary:
     """A dictionary of their tensors; `check_names` has passed."""
-    ours, dtype = {}, resolve_dtype(cfg.dtype)
+    ours = {}
     for own, theirs in names.items():
         tensor = tensors[theirs]
         if own.endswith("*") and tensor.dim() != 2:
             raise ValueError(f"{source}: {theirs} has shape {tuple(tensor.shape)}; it should be a matrix")
-        ours[own.rstrip("*")] = (tensor.T if own.endswith("*") else tensor).to(dtype)
+        ours[own.rstrip("*")] = tensor.T if own.endswith("*") else tensor
     return fill(lambda at: _CLASSES[type(cfg)](cfg, seed=None, device=at), ours, source, device)
 
 

@@ -116,7 +116,9 @@ class ReconstructionStats:
         # Where x_hat has no part along x the ratio is rounding noise: there is no such c.
         if abs(product) <= 1e-12 * math.sqrt(abs(square * norms)):
             what = "centred γ" if center else "γ"
-            logger.warning("%s is undefined (NaN): the reconstruction has no part along the activations", what)
+            logger.warning(
+                "%s is undefined (NaN): the reconstruction has no part along the activations", what
+            )
             return math.nan
         return square / product
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from interp.core.files import atomic_write, read_json, write_json
 from interp.core.messages import one_of
-from interp.core.tensor_files import read_tensors
+from interp.core.tensor_files import read_tensors, write_tensors
 from interp.models.sites import Site
 from interp.sae.dictionary import Dictionary
 from interp.sae.foreign import (
@@ -91,7 +90,7 @@ def save_saelens(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
         "metadata": about,
     }
     with atomic_write(folder / WEIGHTS) as temporary:
-        save_file(tensors, temporary)
+        write_tensors(temporary, tensors)
     write_json(folder / CFG, cfg)
     save_checksums(folder, CFG, WEIGHTS)
     return folder

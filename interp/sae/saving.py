@@ -10,15 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from interp.core.config import from_dict, to_dict
-from interp.core.device import dtype_name
-from interp.core.files import atomic_write, read_json, sha256_file
+from interp.core.files import atomic_write, read_json, read_sealed_json, sha256_file, write_sealed_json
 from interp.core.messages import nearest
-from interp.core.sealed import SEAL, check_seal, write_sealed
-from interp.core.tensor_files import read_tensors
+from interp.core.tensor_files import read_tensors, write_tensors
 from interp.sae.metadata import SAEMetadata
 
 if TYPE_CHECKING:
@@ -37,17 +34,16 @@ _log = logging.getLogger(__name__)
 def write_pretrained(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
     """Write a dictionary's folder: the weights, then ``config.json``, which names their checksum and has its own."""
     folder = Path(folder)
-    tensors = {name: p.detach().cpu().contiguous() for name, p in sae.named_parameters()}
     with atomic_write(folder / WEIGHTS) as temporary:
-        save_file(tensors, temporary)
+        checksum = write_tensors(temporary, dict(sae.named_parameters()))
     config = {
         "schema_version": SCHEMA_VERSION,
         "architecture": sae.architecture,
         "config": to_dict(sae.cfg),
         "metadata": to_dict(sae.metadata),
-        "sha256": sha256_file(folder / WEIGHTS),
+        "sha256": checksum,
     }
-    write_sealed(folder / CONFIG, config)
+    write_sealed_json(folder / CONFIG, config)
     return folder
 
 
@@ -67,9 +63,9 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(
             f"{path} has schema_version {version!r}, this library reads up to {SCHEMA_VERSION}: update interp-toolkit"
         )
-    if version > 1 or SEAL in config:
-        check_seal(config, path)
-    _warn_unknown(path, config, (*_REQUIRED, "metadata", "sha256", SEAL))
+    if version > 1:
+        config = read_sealed_json(path, ("metadata", "sha256"))
+    _warn_unknown(path, config, (*_REQUIRED, "metadata", "sha256"))
     return config
 
 
@@ -132,11 +128,7 @@ def fill(
                 f"{source}: {name} has shape {tuple(tensors[name].shape)}, but d_in = {sae.cfg.d_in} and "
                 f"d_sae = {sae.cfg.d_sae} of its config ask for {tuple(parameter.shape)}"
             )
-        if tensors[name].dtype != parameter.dtype:
-            raise ValueError(
-                f"{source}: {name} is {dtype_name(tensors[name].dtype)}, its config says {dtype_name(parameter.dtype)}"
-            )
-    own = {name: tensor.to(device).contiguous() for name, tensor in tensors.items()}
+    own = {name: tensors[name].to(device, p.dtype).contiguous() for name, p in parameters.items()}
     sae.load_state_dict(own, assign=True)
     return sae
 

@@ -66,8 +66,8 @@ def make_step(
 
     Args:
         sae: its parameters are updated in place. Under ``sparsity="l1"`` decoder rows are brought to unit norm
-            here and kept there (gradients projected before Adam, rows renormalised after); under ``"ri_l1"`` they are free. A tied
-            SAE normalises its rows itself.
+            here and kept there (gradients projected before Adam, rows renormalised after); under ``"ri_l1"`` they
+            are free. A tied SAE normalises its rows itself.
         betas, eps: Adam's. ``beta1 = 0`` (the Gated SAE recipe) lets the sparse routes touch only the rows of
             latents that were open; any other value uses torch's Adam on whole gradients.
         grad_clip: largest global gradient norm, or None. Clipping needs whole gradients, too.

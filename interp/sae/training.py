@@ -6,7 +6,6 @@ import copy
 import functools
 import logging
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from interp.activations.stream import StoreStream, TensorStream
 from interp.core.callbacks import Callback
 from interp.core.config import save_config, to_dict
 from interp.core.history import History
+from interp.core.messages import check_name
 from interp.core.runtime import Runtime
 from interp.core.tracking import make_tracker
 from interp.core.trainer import Trainer, TrainerConfig
@@ -250,8 +250,7 @@ def _named(variants: Any) -> dict[str, dict[str, Any]]:
     if not named:
         raise ValueError("variants is empty: leave it out to train one dictionary")
     for name in named:
-        if not re.fullmatch(r"[\w.=+,\-() ]+", name):
-            raise ValueError(f"variants: {name!r} will name a folder: use letters, digits and _ . = + - only")
+        check_name("variants: a name", name)
     return named
 
 

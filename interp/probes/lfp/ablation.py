@@ -234,7 +234,7 @@ def ablation_effect(
 def active_shares(
     model: LanguageModel, saes: Mapping[int, Dictionary], written: Continuations, *, batch_size: int = 32
 ) -> dict[int, NDArray[np.float64]]:
-    """By layer, the share of tokens on which each latent fires [F], of those of texts and prompts that its SAE is for."""
+    """By layer, the share of tokens of texts and prompts, where the SAE is for them, on which each latent fires [F]."""
     sites = {layer: Site("mlp_out", layer) for layer in sorted(saes)}
     counts = {layer: torch.zeros(saes[layer].cfg.d_sae, dtype=torch.long) for layer in sites}
     rules = {layer: TrainedRows.of(saes[layer], model.special_token_ids) for layer in sites}
