@@ -10,13 +10,14 @@ from interp.activations.stream import (
     StoreStream,
     TensorStream,
 )
-from interp.activations.text import ContextBatch, Documents, TokenContexts, load_text, pack
+from interp.activations.text import ContextBatch, Documents, DocumentStream, TokenContexts, load_text, pack
 
 __all__ = [
     "ActivationBatch",
     "ActivationSource",
     "ActivationStore",
     "ContextBatch",
+    "DocumentStream",
     "Documents",
     "HarvestEstimate",
     "LiveStream",

@@ -6,6 +6,7 @@ ids. So a harvest that is killed and resumed, or spread over other ranks, ends i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,6 +105,11 @@ class Manifest:
                 layout[scale_name(site)] = (torch.float32, (n_rows, 1))
         layout.update({name: (dtype, (n_rows,)) for name, dtype in COLUMNS.items()})
         return layout
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes a row takes in its shard, headers aside."""
+        return sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.layout(1).values())
 
     def shard_bytes(self, index: int) -> int:
         return file_bytes(self.layout(self.shards[index].n_rows))

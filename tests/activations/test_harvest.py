@@ -158,7 +158,8 @@ def test_text_goes_through_the_models_tokenizer(tmp_path):
     )
     assert store.n_tokens == 100
     assert store.special_token_ids == (0, 1, 2)
-    assert store.manifest.contexts["text"]["n_documents"] == 2
+    text = store.manifest.contexts["text"]
+    assert (text["n_documents"], text["n_characters"]) == (1, 200)  # the documents taken: one was enough
     documents = load_text(["abc", "defg" * 50])
     again = harvest(model, documents, "resid_post.0", tmp_path / "b", tokens=100, progress=False)
     assert torch.equal(again.read(None, slice(None)), store.read(None, slice(None)))
