@@ -103,7 +103,7 @@ def test_data_sets_live_and_saved(tmp_path):
     [
         ('{"text": "fine"}\n{"txt": "no"}\n', "row 1 of .*data.jsonl has no column 'text'.*txt"),
         ('{"text": null}\n', "row 0 of .*data.jsonl: column 'text' holds None, not text"),
-        ('{"text": "fine"}\n{broken\n', r"data.jsonl, line 2, is not JSON"),
+        ('{"text": "fine"}\n{broken\n', r"data.jsonl, line 2, is not valid JSON"),
         ('{"text": "  "}\n', "holds no text"),
         ("", "holds no text"),
         ("3\n", "row 0 of .*data.jsonl is a int"),

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from interp.core import files
-from interp.core.files import atomic_write, cache_dir, check_folder, read_json, sha256_file, write_json
+from interp.core.files import (
+    atomic_write,
+    cache_dir,
+    check_folder,
+    read_json,
+    read_json_lines,
+    sha256_file,
+    write_json,
+)
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):
@@ -128,3 +136,44 @@ def test_a_folder_is_checked_before_it_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(files.os, "access", lambda *_: False)
     with pytest.raises(ValueError, match="can't be written to"):
         check_folder("out", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
+        ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
+        ('{"a": NaN}', "NaN is no JSON number"),
+        ('{"a": -Infinity}', "-Infinity is no JSON number"),
+        ('{"a": 1e999}', "too large"),
+        ('{"a": 1, "a": 2}', "'a' comes twice"),
+        ("[1]", "holds a list, not a dict"),
+        ("3", "holds a int, not a dict"),
+        ('{"b": 1}', "lacks 'a', 'c'"),
+    ],
+)
+def test_a_json_file_is_not_believed_as_it_stands(tmp_path, content, message):
+    path = tmp_path / "meta.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=f"(?s)meta.json.*{message}"):
+        read_json(path, dict, ("a", "c"))
+
+
+def test_nan_of_other_libraries_may_be_let_pass(tmp_path):
+    (tmp_path / "a.json").write_text("[NaN, Infinity, 1e999]")
+    assert repr(read_json(tmp_path / "a.json", nan=True)) == "[nan, inf, inf]"
+
+
+def test_pipes_and_devices_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        for read in (read_json, sha256_file, lambda path: list(read_json_lines(path))):
+            with pytest.raises(ValueError, match="is not a regular file"):
+                read(path)
+
+
+def test_a_broken_line_is_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n\n{"a": 2\n')
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 3, is not valid JSON"):
+        list(read_json_lines(path))
