@@ -1,6 +1,7 @@
 """From text and a model to activations: packing, harvesting, the on-disk store, shuffled streams."""
 
-from interp.activations.harvest import HarvestEstimate, harvest, parse_tokens
+from interp.activations.estimate import HarvestEstimate, parse_tokens
+from interp.activations.harvest import harvest
 from interp.activations.store import ActivationStore
 from interp.activations.stream import (
     ActivationBatch,

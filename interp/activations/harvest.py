@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
-import re
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,17 @@ from torch import Tensor
 from interp.activations.batching import ContextRunner, resolve_batch_size
 from interp.activations.document_stream import DocumentStream
 from interp.activations.documents import Documents
-from interp.activations.manifest import Manifest
+from interp.activations.estimate import HarvestEstimate, parse_tokens, size_text
+from interp.activations.manifest import MANIFEST_FILE, Manifest
 from interp.activations.packing import ContextBatch, TokenContexts, pack
 from interp.activations.row_format import EncodedRows, encode_rows
 from interp.activations.store import ActivationStore
 from interp.activations.text import load_text
 from interp.activations.writer import ShardBuffer, ShardWriter
 from interp.core.device import environment
-from interp.core.distributed import barrier, init_from_env, rank, world_size
+from interp.core.distributed import barrier, from_main, init_from_env, rank, world_size
+from interp.core.files import check_folder
+from interp.core.lock import RunLock
 from interp.core.progress import progress as progress_bar
 from interp.models.sites import Site
 
@@ -36,46 +39,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _SAMPLE_CHARACTERS_PER_TOKEN = 8  # of the text that a dry run tokenises for one batch
-_MULTIPLES = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
-
-
-@dataclass(frozen=True)
-class HarvestEstimate:
-    """What a harvest takes: tokens still to run, bytes still to write, room on the disk, memory, time.
-
-    `seconds` is for one process, from the speed of the first batch.
-    """
-
-    n_tokens: int
-    n_bytes: int
-    free_bytes: int
-    memory_bytes: int
-    tokens_per_second: float
-
-    @property
-    def seconds(self) -> float:
-        return self.n_tokens / self.tokens_per_second
-
-    def __str__(self) -> str:
-        return (
-            f"{self.n_tokens:,} tokens at {self.tokens_per_second:,.0f} tokens/s: "
-            f"{self.seconds / 60:.1f} minutes; {self.n_bytes / 1e9:.3f} GB on disk "
-            f"({self.free_bytes / 1e9:.1f} GB free), {self.memory_bytes / 1e9:.3f} GB of buffers in memory"
-        )
-
-
-def parse_tokens(tokens: int | str | None) -> int | None:
-    """Read a number of tokens: 1000000, "1M", "300k", "2.5B"."""
-    if tokens is None or (isinstance(tokens, int) and not isinstance(tokens, bool)):
-        number = tokens
-    else:
-        match = re.fullmatch(r"(\d+(?:[._]\d+)*)\s*([kmb]?)", str(tokens).strip().lower())
-        if match is None:
-            raise ValueError(f'tokens={tokens!r}: write a number such as 1000000, "300k" or "1M"')
-        number = round(float(match[1].replace("_", "")) * _MULTIPLES[match[2]])
-    if number is not None and number < 1:
-        raise ValueError(f"tokens={tokens!r}: ask for at least one token")
-    return number
 
 
 def harvest(
@@ -128,7 +91,7 @@ def harvest(
 
     Raises:
         ValueError: an unknown site; no text; an unwritable folder; a store of something else in `out`
-            (the differing fields are named); activations that are NaN or Inf.
+            (the differing fields are named), or another job that writes there; activations that are NaN or Inf.
         OSError: (ENOSPC) the disk lacks room; refused before the first batch where that can be foreseen.
     """
     chosen = [sites] if isinstance(sites, str | Site) else list(sites)
@@ -170,7 +133,6 @@ def harvest(
     if not isinstance(contexts, TokenContexts):
         contexts = pack(load_text(contexts), model, **packing, max_tokens=wanted, seed=seed, shared=True)
     job(contexts).run(progress)
-    barrier()
     return ActivationStore.open(out)
 
 
@@ -212,10 +174,25 @@ class _Job:
             )
 
     def run(self, show_progress: bool) -> None:
-        writer = ShardWriter(self.out, self.manifest)
+        with ExitStack() as held:
+            if next(from_main(self._begun(held))):
+                self._write(ShardWriter(self.out, self.manifest), show_progress)
+            else:
+                logger.info("%s: nothing left to harvest", self.out)
+            barrier()  # before rank 0 lets the folder go
+
+    def _begun(self, held: ExitStack) -> Iterator[bool]:
+        """Whether there is anything to do; the folder is then held, by rank 0 for all ranks of this job."""
+        if (self.out / MANIFEST_FILE).exists() and ShardWriter(self.out, self.manifest).is_finished():
+            yield False
+        else:
+            check_folder("out", self.out)
+            held.enter_context(RunLock(self.out, "harvest"))
+            yield True
+
+    def _write(self, writer: ShardWriter, show_progress: bool) -> None:
         self.pending = writer.pending(rank(), world_size())
         if not self.pending:
-            logger.info("%s: nothing left to harvest", self.out)
             return
         self._require_room()
         remaining = sum(self.manifest.shards[index].n_rows for index in self.pending)
@@ -297,7 +274,7 @@ class _Job:
         if needed > free:
             raise OSError(
                 errno.ENOSPC,
-                f"the harvest needs {needed / 1e9:.2f} GB and the disk has {free / 1e9:.2f} GB: make room, "
+                f"the harvest needs {size_text(needed)} and the disk has {size_text(free)}: make room, "
                 "ask for fewer tokens or sites, or store int8",
                 str(self.out),
             )

@@ -16,7 +16,7 @@ from interp.activations.document_stream import DocumentStream
 from interp.activations.documents import Documents, check_characters
 from interp.activations.packing import ContextBatch, TokenContexts, pack
 from interp.activations.python_docs import python_docs
-from interp.core.files import read_json_lines
+from interp.core.files import open_regular, read_json_lines
 from interp.core.hub import load_dataset, refuse_misspelt
 from interp.core.messages import nearest
 
@@ -191,7 +191,7 @@ def _rows(rows: Iterable[Any], text_column: str, where: str, path: Path | None =
 
 def _line_number(path: Path, row: int) -> int:
     """Of a row of a JSON Lines file, where blank lines don't count as rows."""
-    with path.open(encoding="utf-8") as lines:
+    with open_regular(path) as lines:
         filled = (number for number, line in enumerate(lines, start=1) if line.strip())
         return next(islice(filled, row, None))
 

@@ -18,7 +18,7 @@ from interp.activations.documents import Documents
 from interp.activations.harvest import HarvestEstimate, harvest
 from interp.activations.packing import pack
 from interp.activations.text import load_text
-from interp.activations.writer import ManifestMismatchError
+from interp.core.identity import IdentityMismatch
 from tests.activations.synthetic import ByteTokenizer, RunningSum, folder_bytes
 
 ROOT = Path(__file__).parents[2]
@@ -88,8 +88,9 @@ def test_a_dry_run_tokenises_what_one_batch_needs(tmp_path):
     estimate = harvest(model, iter(source), SITE, tmp_path / "s", tokens="1M", dry_run=True, **options)
     assert isinstance(estimate, HarvestEstimate)
     assert estimate.n_tokens == 1_000_000
-    assert estimate.n_bytes == 1_000_000 * (8 * 2 + 24)
-    assert estimate.memory_bytes == 2 * 500 * (8 * 2 + 24)
+    row_bytes = 8 * 2 + 4 + 24  # values, norm, columns
+    assert estimate.n_bytes == 1_000_000 * row_bytes
+    assert estimate.memory_bytes == 2 * 500 * row_bytes
     assert len(model.shapes) == 1
     assert model.tokenizer.n_documents <= 20
     assert list(tmp_path.iterdir()) == []
@@ -195,7 +196,7 @@ def test_a_stream_resumes_exactly_and_a_changed_source_is_refused(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         harvest(Dies(), iter(Source()), SITE, tmp_path / "s", **options)
-    with pytest.raises(ManifestMismatchError, match=r"contexts.text.sha256"):
+    with pytest.raises(IdentityMismatch, match=r"contexts.text.sha256"):
         harvest(RunningSum(), Source(first=1), SITE, tmp_path / "s", **options)
     harvest(RunningSum(), iter(Source()), SITE, tmp_path / "s", **options)
     assert folder_bytes(tmp_path / "s") == folder_bytes(whole.folder)
