@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import math
 import os
 import stat
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+_QUIET_SECONDS = (
+    60  # a writer on another machine, whose process can't be seen here, touches its file more often
+)
 _RESTORE = "delete it or restore it from a copy"
 
 
@@ -21,10 +26,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it is flushed to disk and takes `path`'s place.
 
     On any exception the temporary file is removed and `path` stays as it was. A crash leaves at most a file named
-    `<name>.tmp-<pid>`, which readers ignore.
+    `<name>.tmp-<pid>`, which readers ignore and the next write of `path` removes.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     try:
         yield temporary
@@ -34,6 +40,26 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """What killed processes left of `path`; a live one's is younger, or its process is there to be seen."""
+    for leftover in path.parent.glob(f"{glob.escape(path.name)}.tmp-*"):
+        pid = leftover.name.rpartition("-")[2]
+        with contextlib.suppress(OSError):  # another process was first
+            old = time.time() - leftover.stat().st_mtime > _QUIET_SECONDS
+            if pid.isascii() and pid.isdigit() and old and not _alive(int(pid)):
+                leftover.unlink()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def check_folder(argument: str, path: str | os.PathLike[str]) -> None:
@@ -115,6 +141,32 @@ def parse_json(text: str | bytes, where: str | os.PathLike[str], *, nan: bool = 
         ) from None
     except ValueError as error:  # of the syntax, the encoding, an integer of thousands of digits, or ours
         raise ValueError(f"{os.fspath(where)} is not valid JSON ({error}); {_RESTORE}") from error
+
+
+def canonical(value: Any) -> str:
+    """JSON of a plain value, the same for equal ones: keys sorted, no blanks."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def write_sealed_json(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
+    """Write a mapping as `write_json` does, with a checksum of all that it says under "seal"."""
+    plain = json.loads(json.dumps(content))
+    write_json(path, {**plain, "seal": _seal(plain)})
+
+
+def read_sealed_json(path: str | os.PathLike[str], required: Sequence[str] = ()) -> dict[str, Any]:
+    """What `write_sealed_json` was given. Raises ValueError as `read_json` does, and where a value was changed."""
+    content = read_json(path, dict, ("seal", *required))
+    seal = content.pop("seal")
+    if seal != _seal(content):
+        raise ValueError(
+            f"{os.fspath(path)} was changed after it was written (its checksum differs); {_RESTORE}"
+        )
+    return content
+
+
+def _seal(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(content).encode()).hexdigest()
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

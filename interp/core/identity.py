@@ -11,7 +11,6 @@ import dataclasses
 import enum
 import functools
 import hashlib
-import json
 import math
 import os
 import sys
@@ -23,6 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from interp.core.files import canonical
 
 _SHOWN, _SHOWN_LENGTH = 3, 80
 _NOT_OF_THE_BODY = {
@@ -120,11 +121,6 @@ class Identity:
                 "restore it from a copy"
             )
         return found
-
-
-def canonical(value: Any) -> str:
-    """JSON of a plain value, the same for equal ones: keys sorted, no blanks."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def describe(value: Any, name: str = "value") -> Any:

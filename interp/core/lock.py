@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from interp.core.messages import warn_once
 logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".lock"
+_held: set[tuple[str, int]] = set()  # paths of lock files, with the thread that holds them
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
@@ -26,7 +28,8 @@ class FolderInUse(ValueError):
 class RunLock:
     """Holds a folder while the `with` block runs; the system lets it go with the process, however that ends.
 
-    It isn't inherited by programs that are started, and a second one in the same process is refused too.
+    It isn't inherited by programs that are started. The thread that holds it may take it again (a pipeline that trains
+    in its own folder); another thread is refused like another process.
 
     Args:
         folder: made if need be.
@@ -41,8 +44,13 @@ class RunLock:
         self.folder, self.what = Path(folder), what
         self.path = self.folder / name
         self._descriptor: int | None = None
+        self._path = os.path.realpath(self.path)
+        self._key = (self._path, 0)
 
     def __enter__(self) -> RunLock:
+        key = (self._path, threading.get_ident())
+        if key in _held:
+            return self
         try:
             import fcntl
         except ImportError:  # not a POSIX system
@@ -75,6 +83,8 @@ class RunLock:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, (json.dumps(about) + "\n").encode(), 0)
         self._descriptor = descriptor
+        self._key = key
+        _held.add(key)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -83,6 +93,7 @@ class RunLock:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
+            _held.discard(self._key)
 
 
 def _said(holder: str) -> str:

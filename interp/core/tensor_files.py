@@ -1,10 +1,14 @@
-"""Tensors from safetensors files, held against what the file can be and what was expected before any is believed.
+"""Safetensors files: written and hashed in one pass, and held against size and expectation before they are believed.
 
-The file is read, not mapped: a mapped file that is cut while it is open ends the process with a bus error.
+They are ordinary files that any tool opens. We write them ourselves because the library builds a second copy of the
+data, hides the operating system's error when a disk fills up, and orders metadata differently from run to run; we read
+them ourselves because a mapped file that is cut while it is open ends the process with a bus error.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -29,9 +33,56 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+_CHUNK_BYTES = 1 << 24
 _LARGEST_HEADER = 100_000_000  # of the format's own readers
 _LARGEST_SIZE = 2**62
 _COPY = "copy it again"
+
+
+def write_tensors(
+    path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> str:
+    """Write tensors to a new file (see `atomic_write` for one that takes another's place) and return its SHA-256.
+
+    The bytes are a pure function of the arguments. Raises OSError when the disk is full, TypeError for a dtype that
+    the format doesn't know.
+    """
+    for name, tensor in tensors.items():
+        if tensor.dtype not in CODES:
+            raise TypeError(f"tensor {name!r} is {tensor.dtype}, which {os.fspath(path)} can't hold")
+    header = header_bytes({name: (t.dtype, tuple(t.shape)) for name, t in tensors.items()}, metadata)
+    digest = hashlib.sha256(header)
+    with open(path, "wb") as file:
+        file.write(header)
+        for name in _order({name: (t.dtype, ()) for name, t in tensors.items()}):
+            flat = tensors[name].detach().cpu().contiguous().reshape(-1)
+            data = flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
+            for start in range(0, len(data), _CHUNK_BYTES):
+                chunk = data[start : start + _CHUNK_BYTES]
+                digest.update(chunk)
+                file.write(chunk)
+    return digest.hexdigest()
+
+
+def header_bytes(
+    layout: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """The header of a file of such tensors, widest type first so that each of them lies aligned."""
+    entries: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
+    offset = 0
+    for name in _order(layout):
+        dtype, shape = layout[name]
+        end = offset + math.prod(shape) * dtype.itemsize
+        entries[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _order(layout: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> list[str]:
+    return sorted(layout, key=lambda name: (-layout[name][0].itemsize, name))
 
 
 @dataclass(frozen=True)

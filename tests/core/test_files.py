@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +19,10 @@ from interp.core.files import (
     check_folder,
     read_json,
     read_json_lines,
+    read_sealed_json,
     sha256_file,
     write_json,
+    write_sealed_json,
 )
 
 
@@ -177,3 +182,35 @@ def test_a_broken_line_is_named(tmp_path):
     path.write_text('{"a": 1}\n\n{"a": 2\n')
     with pytest.raises(ValueError, match=r"rows\.jsonl, line 3, is not valid JSON"):
         list(read_json_lines(path))
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    names = [f"a.json.tmp-{pid}" for pid in (process.pid, os.getppid(), "mine", "\u00b2", 2**80)] + [
+        "b.json.tmp-1"
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1, 1))
+    (tmp_path / "c.json.tmp-999999").touch()  # a live writer on another machine, perhaps
+    write_json(tmp_path / "a.json", 1)
+    write_json(tmp_path / "c.json", 1)
+    left = {p.name for p in tmp_path.iterdir()}
+    assert left == {*names, "a.json", "c.json", "c.json.tmp-999999"} - {names[0], f"a.json.tmp-{2**80}"}
+
+
+def test_a_sealed_file_says_when_it_was_changed(tmp_path):
+    path = tmp_path / "meta.json"
+    content = {"step": 15, "nested": {"a": [1, 2.5, None], "2": "\u00fc"}, "tuple": (1, 2), 3: "x"}
+    write_sealed_json(path, content)
+    assert read_sealed_json(path, ("step",)) == json.loads(json.dumps(content))
+    text = path.read_text()
+    for before, after in (("15", "14"), ("2.5", "2.50001"), ("null", "0"), ('"x"', '"y"')):
+        path.write_text(text.replace(before, after))
+        with pytest.raises(ValueError, match=r"meta\.json was changed after it was written"):
+            read_sealed_json(path)
+    path.write_text(text.replace("\n", ""))  # how it is laid out says nothing
+    assert read_sealed_json(path)["step"] == 15
+    with pytest.raises(ValueError, match=r"meta\.json lacks 'other'"):
+        read_sealed_json(path, ("other",))

@@ -19,8 +19,8 @@ from sklearn.metrics import make_scorer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from interp.core.files import read_json, write_json
-from interp.core.identity import Identity, IdentityMismatch, canonical, describe
+from interp.core.files import canonical, read_json, write_json
+from interp.core.identity import Identity, IdentityMismatch, describe
 
 SCALE = 2.0
 
