@@ -18,7 +18,7 @@ from interp.activations.harvest import harvest
 from interp.activations.manifest import Manifest
 from interp.activations.packing import TokenContexts
 from interp.activations.store import ActivationStore
-from interp.activations.writer import ManifestMismatchError
+from interp.core.identity import IdentityMismatch
 from interp.core.messages import one_of
 from interp.core.progress import progress as progress_bar
 from interp.models.sites import Site
@@ -171,7 +171,7 @@ def word_activations(
     else:
         try:
             opened = harvest(model, contexts, list(sites.values()), store, dtype="float32", progress=progress)
-        except ManifestMismatchError as error:
+        except IdentityMismatch as error:
             raise ValueError(f"store={str(store)!r} keeps {_what_differs(model, sites, store)}") from error
         assert isinstance(opened, ActivationStore)
         source = _read(opened, contexts, list(sites.values()))
