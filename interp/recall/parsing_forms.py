@@ -151,18 +151,23 @@ def matrix(text: str, names: Names) -> Iterator[Found]:
     """
     name = names.pattern
     columns: list[str] = []
+    header = (0, 0)
     for line in re.finditer(r"[^\n]+", text):
         row = re.match(rf"\W*(?P<u>{name})(?!\w)(?P<cells>[^\n]*)$", line[0], re.I)
         if row and columns and (cells := _cells(row["cells"], len(columns))):
             u = names.spelled(row["u"])
             for v, cell in zip(columns, cells, strict=True):
                 if cell in ("0", "1") and u != v:
-                    yield Found(u, v, float(cell), line.span())
+                    between = not names.within(
+                        text[header[1] : line.start()]
+                    )  # the heading row belongs to it
+                    reach = (header[0], line.end()) if between else line.span()
+                    yield Found(u, v, float(cell), line.span(), reach=reach)
             continue
         found = [names.spelled(m[0]) for m in names.anywhere.finditer(line[0])]
         rest = names.anywhere.sub("", line[0])
         if len(found) > 1 and not re.search(r"[\w(){}:]", rest) and len(set(found)) == len(found):
-            columns = found
+            columns, header = found, line.span()
 
 
 def _cells(row: str, count: int) -> list[str] | None:

@@ -308,7 +308,13 @@ def model(settings: Settings) -> Part:
     auroc, auroc_half, _ = mean_ci(frame["auroc"].tolist())
     judged = [v for v in verdicts(frame) if v.group == "all"]
     checks = [
-        Check("model", f"{settings.model}: {v.metric} beside the best baseline's", "not better", str(v), not v.better)
+        Check(
+            "model",
+            f"{settings.model}: {v.metric} beside the best baseline's",
+            "not better",
+            str(v),
+            not v.better,
+        )
         for v in judged
     ]
     checks += [
