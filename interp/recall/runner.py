@@ -99,14 +99,15 @@ class RecallRun:
             row["density"] = len(story.edges) / len(story.pair_order)
             scores = recall_metrics(story.graph, result.probabilities, story.nodes, threshold=self.threshold)
             row |= {name: value if result.coverage else math.nan for name, value in scores.to_dict().items()}
-            row |= {"coverage": result.coverage, "unparsed": result.n_unparsed, "refusal": result.refusal}
+            row |= {"coverage": result.coverage, "unread": result.n_unread, "unparsed": result.n_unparsed}
+            row |= {"conflicts": result.n_conflicts, "refusal": result.refusal}
             row |= {"prompt_tokens": result.prompt_tokens, "completion_tokens": result.completion_tokens}
             row |= {"cost": result.cost}
             rows.append(row)
         return pd.DataFrame(rows)
 
     def summary(self, by: Sequence[str] = ("dataset",), metrics: Sequence[str] = METRICS) -> pd.DataFrame:
-        """Means with 95 % half-widths by group, see `metrics.summarise`."""
+        """Means with 95 % intervals by group, see `metrics.summarise`."""
         return summarise(self.to_frame(), by, metrics)
 
     def true_graphs(self) -> list[nx.Graph]:
@@ -156,14 +157,15 @@ class RecallRun:
         )
 
     def plot(self) -> Figure:
-        """Accuracy and F1 by data set beside the all-zero recall."""
+        """Accuracy, F1 and AUROC by data set beside the baselines."""
         from interp.recall.plots import plot_scores
 
         return plot_scores(self.to_frame())
 
     def __str__(self) -> str:
-        table = self.summary(metrics=("accuracy", "f1", "auroc", "coverage")).round(3).to_string(index=False)
-        return f"{self.recaller}; pairs with w > {self.threshold} count as recalled\n{table}"
+        from interp.recall.reports import spell_run
+
+        return spell_run(self)
 
 
 @dataclass
