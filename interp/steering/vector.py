@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from interp.core.device import make_generator
 from interp.core.files import atomic_write, read_json, sha256_file, write_json
+from interp.core.tensor_files import read_tensors
 from interp.models.sites import BLOCK_SITES
 
 if TYPE_CHECKING:
@@ -231,24 +231,25 @@ class SteeringVector:
                 raise FileNotFoundError(
                     f"{path} is missing: {folder} is no steering vector's folder, or not all of it"
                 )
-        config = read_json(config_path)
-        missing = [k for k in ("schema_version", "layers", "sha256", "meta") if k not in config]
-        if missing:
-            raise ValueError(f"{config_path} lacks {', '.join(missing)}: not one of our steering vectors")
-        if config["schema_version"] > SCHEMA_VERSION:
+        config = read_json(config_path, dict, ("schema_version", "layers", "d", "sha256", "meta"))
+        layers, d, version = config["layers"], config["d"], config["schema_version"]
+        plain = isinstance(layers, list) and isinstance(config["meta"], dict)
+        if not plain or not all(type(number) is int for number in (*layers, d, version)):
             raise ValueError(
-                f"{config_path} has schema_version {config['schema_version']}, this library reads up to "
-                f"{SCHEMA_VERSION}: update interp-toolkit"
+                f"{config_path}: schema_version = {version!r}, layers = {layers!r}, d = {d!r} or its meta is not of the "
+                "kind that we write; restore it from a copy"
+            )
+        if version > SCHEMA_VERSION:
+            raise ValueError(
+                f"{config_path} has schema_version {version}, this library reads up to {SCHEMA_VERSION}: update "
+                "interp-toolkit"
             )
         if sha256_file(weights_path) != config["sha256"]:
             raise ValueError(
                 f"{weights_path} is corrupt (its SHA-256 is not the one in {CONFIG}): copy it again"
             )
-        try:
-            tensors = load_file(weights_path, device=str(device))
-        except SafetensorError as error:
-            raise ValueError(f"{weights_path} is broken ({error}): copy it again") from error
-        return cls({layer: tensors[f"layer.{layer}"] for layer in config["layers"]}, config["meta"])
+        tensors = read_tensors(weights_path, {f"layer.{layer}": (d,) for layer in layers})
+        return cls({layer: tensors[f"layer.{layer}"].to(device) for layer in layers}, config["meta"])
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> SteeringVector:
         return SteeringVector({layer: change(v) for layer, v in self.directions.items()}, self.meta)
