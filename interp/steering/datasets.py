@@ -68,6 +68,8 @@ def load_pairs(
     found, records = _records(source, dataset_split)
     listed = [record for i, record in enumerate(records) if limit is None or i < limit]
     where = os.fspath(source) if isinstance(source, (str, os.PathLike)) else found
+    if not listed:
+        raise ValueError(f"{where} holds no pairs; give at least one")
     pairs = tuple(_numbered_pair(record, i, form, where) for i, record in enumerate(listed))
     return PairDataset(pairs, name or found, persona)
 
