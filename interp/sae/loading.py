@@ -78,6 +78,8 @@ def _from_checkpoint(folder: Path, device: torch.device | str) -> Dictionary:
             "then has a folder of its own"
         )
     weights = {key.removeprefix("sae0."): value for key, value in checkpoint.weights.items()}
+    if "b_dec" not in weights:
+        raise ValueError(f"{folder} is a checkpoint without a b_dec: not one of an SAE training")
     config, d_in = from_dict(SAETrainConfig, next(iter(configs.values()))), len(weights["b_dec"])
     sae = saving.fill(lambda at: build(config, d_in, run, at, empty=True), weights, folder, device)
     sae.fold_activation_scale_(checkpoint.state["task"]["scale"])

@@ -84,7 +84,7 @@ def test_a_coefficient_is_not_negative(coefficient: float) -> None:
     sae, before = make_sae(), make_sae()
     make_step(before)
     step = make_step(sae)
-    with pytest.raises(ValueError, match="l1_coefficient = .* must not be negative"):
+    with pytest.raises(ValueError, match=r"l1_coefficient = .* must not be negative"):
         step(batch(30, 8), coefficient, 1e-2)
     assert distance(sae, before) == 0
 
