@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.fuzz import core_files
+from tests.fuzz import core_files, store_files
 from tests.fuzz.mutations import NO_FILES, mutated, no_file, replaced
 
 SECONDS, SPARE_BYTES = 5, 1 << 30
@@ -46,9 +46,10 @@ class Kind:
 KINDS = {
     "checkpoint": Kind(core_files.make_checkpoint, core_files.read_checkpoint),
     "log": Kind(core_files.make_log, core_files.read_log, bound=False),
+    "store": Kind(store_files.make, store_files.read),
 }
 """What is tried, and how often: some thousand mutations in all."""
-N = {"checkpoint": 150, "log": 60}
+N = {"checkpoint": 150, "log": 60, "store": 150}
 
 
 def same(one: Any, other: Any) -> bool:
