@@ -32,6 +32,7 @@ from interp.core.distributed import barrier, from_main, init_from_env, rank, wor
 from interp.core.files import check_folder
 from interp.core.lock import RunLock
 from interp.core.progress import progress as progress_bar
+from interp.models.language_model import require_language_model
 from interp.models.sites import Site
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def harvest(
             (the differing fields are named), or another job that writes there; activations that are NaN or Inf.
         OSError: (ENOSPC) the disk lacks room; refused before the first batch where that can be foreseen.
     """
+    require_language_model(model)
     chosen = [sites] if isinstance(sites, str | Site) else list(sites)
     places = list(dict.fromkeys(model.check_site(Site.parse(site)) for site in chosen))
     contexts = TokenContexts.from_ids(text) if isinstance(text, Tensor) else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from interp.activations.document_stream import DocumentStream
 from interp.activations.documents import Documents, text_hash
+from interp.models.tokenization import encode
 
 # What is handed to the tokenizer at once, and so what may be tokenised in vain.
 _BATCH_DOCUMENTS = 256
@@ -26,9 +27,15 @@ class TokenizedDocument(NamedTuple):
 
 
 def tokenized(
-    documents: Documents | DocumentStream, tokenizer: Any, wanted: Callable[[], int | None]
+    documents: Documents | DocumentStream,
+    tokenizer: Any,
+    bos: Sequence[int],
+    wanted: Callable[[], int | None],
 ) -> Iterator[list[TokenizedDocument]]:
-    """Documents in batches that hold about as many tokens as are `wanted` when a batch is begun (None: all)."""
+    """Documents in batches that hold about as many tokens as are `wanted` when a batch is begun (None: all).
+
+    `bos` is what will be put before each: see `interp.models.tokenization.encode`.
+    """
     items = documents.items()
     while True:
         tokens = wanted()
@@ -43,12 +50,10 @@ def tokenized(
                 break
         if not batch:
             return
-        encoded = tokenizer(
-            [text for _, text in batch], add_special_tokens=False, return_attention_mask=False, verbose=False
-        )
+        encoded = encode(tokenizer, [text for _, text in batch], bos)
         yield [
             TokenizedDocument(id_, np.asarray(ids, dtype=np.int32), text_hash(text), len(text))
-            for (id_, text), ids in zip(batch, encoded["input_ids"], strict=True)
+            for (id_, text), ids in zip(batch, encoded, strict=True)
         ]
 
 

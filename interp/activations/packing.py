@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,10 +24,8 @@ from interp.activations.documents import Documents, TakenText
 from interp.activations.layout import Layout, tokenized
 from interp.core.distributed import from_main
 from interp.core.messages import one_of
+from interp.models.language_model import LanguageModel
 from interp.models.tokenization import bos_prefix, special_token_ids, tokenizer_hash
-
-if TYPE_CHECKING:
-    from interp.models.language_model import LanguageModel
 
 logger = logging.getLogger(__name__)
 MODES = ("pad", "pack")
@@ -218,7 +216,8 @@ def pack(
         documents: what `load_text` returns, or strings.
         model_or_tokenizer: a `LanguageModel` or a Hugging Face tokenizer.
         context_size: most tokens in a context, BOS included. A shorter text makes one shorter context.
-        add_bos: put the BOS token before every piece; None: only where the tokenizer does so by itself.
+        add_bos: put the BOS token before every piece; None: only where the tokenizer does so by itself. A text
+            that begins with it already gets no second one.
         mode: "pad" (one document a context) or "pack" (contexts filled with consecutive documents).
         isolate_documents: in "pack" mode, no attention from one document to another.
         max_tokens: stop after this many tokens (BOS included); the last context is cut to fit. None: all of a
@@ -228,13 +227,15 @@ def pack(
             get the tokens. The result is the same.
 
     Raises:
-        ValueError: no tokenizer, no text, a text without a known end and no `max_tokens`, or a context size that
-            the model can't take.
+        ValueError: no tokenizer, no text, a text without a known end and no `max_tokens`, a context size that the
+            model can't take, or mode "pack" for a model that doesn't keep packed documents apart (an encoder, say).
     """
     one_of("mode", mode, MODES)
     tokenizer: Any = getattr(model_or_tokenizer, "tokenizer", model_or_tokenizer)
     if tokenizer is None:
         raise ValueError("this model has no tokenizer: load it with one (load_model(..., tokenizer=...))")
+    if mode == "pack" and isolate_documents and isinstance(model_or_tokenizer, LanguageModel):
+        model_or_tokenizer.require("segments")
     longest = getattr(model_or_tokenizer, "n_ctx", None)
     if longest is not None and context_size > longest:
         raise ValueError(f"context_size={context_size} is more than the model's {longest} positions")
@@ -253,7 +254,7 @@ def pack(
     layout = Layout(context_size, bos, fill=mode == "pack")
     taken = TakenText(documents.name)
     batches = tokenized(
-        documents, tokenizer, lambda: None if max_tokens is None else max_tokens - layout.n_tokens
+        documents, tokenizer, bos, lambda: None if max_tokens is None else max_tokens - layout.n_tokens
     )
     for document in chain.from_iterable(from_main(batches) if shared else batches):
         layout.add(document.id, document.token_ids)

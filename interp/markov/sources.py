@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.core.device import derive_seed
-from interp.core.files import read_json
+from interp.core.files import atomic_write, read_json
 from interp.core.messages import one_of, warn_once
 from interp.markov.sampling import AliasTables, alias_tables, sample_chain
 
@@ -135,6 +135,11 @@ class MarkovSource:
         if path.suffix != ".json":
             raise ValueError(f"{path}: a transition table is a .json or .npy file")
         return cls(read_json(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as a .npy file that `from_file` reads."""
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            np.save(file, self.transition)
 
     # Laws.
 

@@ -67,7 +67,7 @@ def load_pairs(
         return PairDataset(made.pairs[:limit], name or made.name, persona or made.persona)
     found, records = _records(source, dataset_split)
     listed = [record for i, record in enumerate(records) if limit is None or i < limit]
-    pairs = tuple(_pair(record, i, form, found) for i, record in enumerate(listed))
+    pairs = tuple(_numbered_pair(record, i, form, found) for i, record in enumerate(listed))
     return PairDataset(pairs, name or found, persona)
 
 
@@ -77,14 +77,21 @@ def save_pairs(pairs: PairDataset, path: str | os.PathLike[str]) -> None:
         temporary.write_text("".join(json.dumps(asdict(pair)) + "\n" for pair in pairs), encoding="utf-8")
 
 
-def _pair(record: Mapping[str, Any], i: int, form: str, where: str) -> ContrastivePair:
+def _numbered_pair(record: Mapping[str, Any], i: int, form: str, where: str) -> ContrastivePair:
+    try:
+        return _pair(record, i, form)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"record {i} of {where}: {error}") from error
+
+
+def _pair(record: Mapping[str, Any], i: int, form: str) -> ContrastivePair:
     if all(key in record for key in _OWN_KEYS):
         extra = {key: record[key] for key in ("read_index", "factors") if key in record}
         return ContrastivePair(*(record[key] for key in _OWN_KEYS), **extra)
     for key in _KEYS:
         if not isinstance(record.get(key), str):
             raise ValueError(
-                f"record {i} of {where} has no text under {key!r}: {nearest(key, record)}. Records need "
+                f"it has no text under {key!r}: {nearest(key, record)}. Records need "
                 f"{', '.join(_KEYS)}, or {', '.join(_OWN_KEYS)}"
             )
     question, matching, other = (record[key] for key in _KEYS)
