@@ -39,7 +39,7 @@ def test_everything_public_is_exported_but_what_the_modules_need_of_one_another(
         }
     exported = set(valuation.__all__)
     assert not exported ^ (written - HELPERS)
-    assert HELPERS <= written
+    assert written >= HELPERS
     assert callable(valuation.du_shapley)
 
 
