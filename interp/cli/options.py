@@ -28,6 +28,12 @@ Tokens = Annotated[
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 Engine = Annotated[str, typer.Option(help="huggingface or transformer_lens.")]
 Dtype = Annotated[str, typer.Option(help="The model's precision: float32, bfloat16, float16.")]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code", help="Run the Python code that comes with the model; read it before."
+    ),
+]
 Layers = Annotated[
     int | None,
     typer.Option(help="Load only the first N layers (harvesting never runs the deeper ones anyway)."),

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from interp.cli.options import Device, Dtype, Engine, Model
+from interp.cli.options import Device, Dtype, Engine, Model, TrustRemoteCode
 
 app = typer.Typer(
     help="Steering vectors: extract one from contrastive pairs, measure whether it can be trusted, generate with it, take "
@@ -77,6 +77,7 @@ def extract(
     ] = None,
     engine: Engine = "huggingface",
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Extract a steering vector, and say how far the pairs agree on it.
@@ -95,7 +96,7 @@ def extract(
     chosen = load_pairs(pairs, form=form)
     if train != 1.0:
         chosen = chosen.split(train, seed=seed)[0]
-    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    lm = load_model(model, engine=engine, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     vector = run(
         lm,
         chosen,
@@ -151,6 +152,7 @@ def evaluate(
     chat: Chat = None,
     engine: Engine = "huggingface",
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Measure on held-out pairs whether a vector can be trusted, and say so in words.
@@ -172,7 +174,7 @@ def evaluate(
     multipliers = check_multipliers(multiplier or DEFAULT_MULTIPLIERS)
     for_training, held_out = load_pairs(pairs, form=form).split(train, seed=seed)
     loaded = None if vector is None else _load_vector(vector)
-    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    lm = load_model(model, engine=engine, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     report = run(
         lm,
         for_training,
@@ -221,6 +223,7 @@ def generate(
     chat: Chat = None,
     engine: Engine = "huggingface",
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Generate under a steering vector, at several strengths side by side.
@@ -232,7 +235,7 @@ def generate(
     from interp.steering.prompts import batch_of, render
 
     loaded = _load_vector(vector)
-    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    lm = load_model(model, engine=engine, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     batch = batch_of([render(lm, text, chat=chat) for text in prompt], lm.tokenizer)
     for strength in multiplier or (-1.0, 0.0, 1.0):
         with steer(

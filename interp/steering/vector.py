@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
-from safetensors.torch import save_file
 from torch import Tensor
 
 from interp.core.device import make_generator
-from interp.core.files import atomic_write, read_json, sha256_file, write_json
-from interp.core.tensor_files import read_tensors
+from interp.core.files import atomic_write, read_json, read_sealed_json, sha256_file, write_sealed_json
+from interp.core.tensor_files import read_tensors, write_tensors
 from interp.models.sites import BLOCK_SITES
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
     from interp.steering.quality import QualityReport
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 had no checksum of what steering.json says
 CONFIG, WEIGHTS = "steering.json", "vectors.safetensors"
 
 
@@ -202,19 +201,18 @@ class SteeringVector:
     # Files.
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write ``vectors.safetensors`` and then ``steering.json``, which names its checksum; each whole or not."""
+        """Write ``vectors.safetensors`` and then ``steering.json``, which names its checksum and has its own."""
         folder = Path(folder)
-        tensors = {f"layer.{n}": v.detach().cpu().contiguous().clone() for n, v in self.directions.items()}
         with atomic_write(folder / WEIGHTS) as temporary:
-            save_file(tensors, temporary)
+            checksum = write_tensors(temporary, {f"layer.{n}": v for n, v in self.directions.items()})
         config = {
             "schema_version": SCHEMA_VERSION,
             "layers": list(self.layers),
             "d": self.d,
-            "sha256": sha256_file(folder / WEIGHTS),
+            "sha256": checksum,
             "meta": self.meta,
         }
-        write_json(folder / CONFIG, config)
+        write_sealed_json(folder / CONFIG, config)
         return folder
 
     @classmethod
@@ -231,25 +229,31 @@ class SteeringVector:
                 raise FileNotFoundError(
                     f"{path} is missing: {folder} is no steering vector's folder, or not all of it"
                 )
-        config = read_json(config_path, dict, ("schema_version", "layers", "d", "sha256", "meta"))
-        layers, d, version = config["layers"], config["d"], config["schema_version"]
-        plain = isinstance(layers, list) and isinstance(config["meta"], dict)
-        if not plain or not all(type(number) is int for number in (*layers, d, version)):
+        config = read_json(config_path, dict)
+        missing = [k for k in ("schema_version", "layers", "sha256", "meta") if k not in config]
+        if missing:
+            raise ValueError(f"{config_path} lacks {', '.join(missing)}: not one of our steering vectors")
+        version = config["schema_version"]
+        if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
             raise ValueError(
-                f"{config_path}: schema_version = {version!r}, layers = {layers!r}, d = {d!r} or its meta is not of the "
-                "kind that we write; restore it from a copy"
-            )
-        if version > SCHEMA_VERSION:
-            raise ValueError(
-                f"{config_path} has schema_version {version}, this library reads up to {SCHEMA_VERSION}: update "
+                f"{config_path} has schema_version {version!r}, this library reads up to {SCHEMA_VERSION}: update "
                 "interp-toolkit"
             )
+        if version > 1:
+            read_sealed_json(config_path)
         if sha256_file(weights_path) != config["sha256"]:
             raise ValueError(
                 f"{weights_path} is corrupt (its SHA-256 is not the one in {CONFIG}): copy it again"
             )
-        tensors = read_tensors(weights_path, {f"layer.{layer}": (d,) for layer in layers})
-        return cls({layer: tensors[f"layer.{layer}"].to(device) for layer in layers}, config["meta"])
+        layers, tensors = config["layers"], read_tensors(weights_path)
+        if not isinstance(layers, list) or {f"layer.{layer}" for layer in layers} != set(tensors):
+            raise ValueError(
+                f"{config_path} names the layers {layers}, {weights_path} has {', '.join(tensors)}"
+            )
+        try:
+            return cls({layer: tensors[f"layer.{layer}"].to(device) for layer in layers}, config["meta"])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{config_path}: {error}") from error
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> SteeringVector:
         return SteeringVector({layer: change(v) for layer, v in self.directions.items()}, self.meta)

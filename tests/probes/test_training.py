@@ -179,7 +179,7 @@ def test_no_probe_is_the_standardised_activations() -> None:
     [
         ({"layer": 7}, "layer 7 is not among"),
         ({"layer": 0, "rank": 500}, "rank=500 is more than the"),
-        ({"layer": 0, "rank": 0}, "rank=0"),
+        ({"layer": 0, "rank": 0}, "rank = 0"),
         ({"layer": 0, "angular": -1.0}, "angular=-1"),
         ({"layer": 0, "distance": 0.0, "angular": 0.0}, "would learn nothing"),
     ],

@@ -8,6 +8,7 @@ import logging
 import pytest
 import torch
 
+from interp.core.files import write_sealed_json
 from interp.sae import dictionary
 from interp.sae.gated import GatedSAE, GatedSAEConfig
 from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
@@ -158,7 +159,8 @@ def rewrite(folder, change) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_text())
     change(config)
-    path.write_text(json.dumps(config))
+    config.pop("seal", None)
+    write_sealed_json(path, config)
 
 
 def test_unknown_keys_warn(folder, caplog):
@@ -183,8 +185,8 @@ def test_a_missing_size_is_named(folder):
 
 
 def test_a_newer_schema_is_refused(folder):
-    rewrite(folder, lambda c: c.update(schema_version=2))
-    with pytest.raises(ValueError, match="schema_version 2"):
+    rewrite(folder, lambda c: c.update(schema_version=3))
+    with pytest.raises(ValueError, match="schema_version 3"):
         load_sae(folder)
 
 

@@ -199,16 +199,6 @@ def test_other_settings_in_the_same_folder_are_refused(run):
         train(X, out=run.out, **{**SMALL, "l1_coefficient": 1.0})
 
 
-def test_metrics_go_with_the_dictionary_that_they_are_of(tmp_path):
-    short = {**SMALL, "steps": 5}
-    train(X, out=tmp_path, **short)
-    (tmp_path / "metrics.json").write_text("{}")
-    train(X, out=tmp_path, **short)  # finished already: the same dictionary
-    assert (tmp_path / "metrics.json").exists()
-    train(X, out=tmp_path, resume=None, **{**short, "seed": 1})
-    assert not (tmp_path / "metrics.json").exists()
-
-
 def test_a_batch_of_more_rows_than_there_are_is_said(caplog):
     caplog.set_level("INFO")
     train(X[:100], **{**SMALL, "steps": 3, "batch_size": 500})
