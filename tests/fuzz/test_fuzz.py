@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.fuzz import core_files
+from tests.fuzz import core_files, kept_values
 from tests.fuzz.mutations import NO_FILES, mutated, no_file, replaced
 
 SECONDS, SPARE_BYTES = 5, 1 << 30
@@ -46,9 +46,11 @@ class Kind:
 KINDS = {
     "checkpoint": Kind(core_files.make_checkpoint, core_files.read_checkpoint),
     "log": Kind(core_files.make_log, core_files.read_log, bound=False),
+    "memo": Kind(kept_values.make_memo, kept_values.read_memo),
+    "recall_run": Kind(kept_values.make_recall_run, kept_values.read_recall_run),
 }
 """What is tried, and how often: some thousand mutations in all."""
-N = {"checkpoint": 150, "log": 60}
+N = {"checkpoint": 150, "log": 60, "memo": 60, "recall_run": 80}
 
 
 def same(one: Any, other: Any) -> bool:
