@@ -87,9 +87,9 @@ class ActivationStore:
         store = cls(folder, manifest, check=check)
         unfinished, broken = [], []
         for index in range(len(manifest.shards)):
-            data = shard_path(folder, index)
-            if not side_path(folder, index).is_file():
-                unfinished.append(data.name)
+            data, side = shard_path(folder, index), side_path(folder, index)
+            if not side.exists():
+                unfinished.append(side.name)
             elif not data.is_file() or data.stat().st_size != manifest.shard_bytes(index):
                 broken.append(data.name)
         if broken:
@@ -100,7 +100,7 @@ class ActivationStore:
         if unfinished:
             raise ValueError(
                 f"{folder} is not finished: {len(unfinished)} of {len(manifest.shards)} shards are still to "
-                f"be written: {_some(unfinished)}. Run the same harvest again to finish it"
+                f"be written: {_some(unfinished)} not there. Run the same harvest again to finish it"
             )
         for index in range(len(manifest.shards)):
             store._side(index)

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from interp.core.history import History
+from interp.core.identity import describe
 from interp.core.runtime import Runtime
 from interp.core.stream import ArrayStream
 from interp.core.task import LossOutput, OptimizerSpec, StepContext
@@ -119,6 +120,8 @@ def fit_probes(
     if config.standardize:
         _set_statistics(bank, values, (words.lengths > 1).repeat_interleave(words.lengths))
     task = ProbeTask(bank, values, data, config.lr)
+    if config.out_dir is not None:
+        task.about = _identity(config, words, data, validation)
     per_epoch = math.ceil(len(with_edges) / config.batch_size)
     chooser = None
     if validation is not None:
@@ -176,13 +179,14 @@ class ProbeTask:
     def __init__(self, bank: ProbeBank, values: Float[Tensor, "L N d"], data: TreeData, lr: float) -> None:
         self.bank, self.values, self.data, self.lr = bank, values, data, lr
         self._buffer = values.new_empty(0)
+        self.about: dict[str, Any] = {}
 
     def modules(self) -> dict[str, nn.Module]:
         return {"probes": self.bank}
 
     def config(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
-        return {"lr": self.lr, "probes": [asdict(spec) for spec in self.bank.specs]}
+        return {"lr": self.lr, "probes": [asdict(spec) for spec in self.bank.specs], **self.about}
 
     def configure_optimizers(self, max_steps: int) -> OptimizerSpec:
         fused = self.bank.weight.device.type in ("cpu", "cuda")  # one pass over the weights
@@ -240,6 +244,25 @@ class ProbeTask:
 
     def _uses(self, *terms: str) -> bool:
         return any(getattr(spec, term) for spec in self.bank.specs for term in terms)
+
+
+def _identity(
+    config: ProbeTraining,
+    words: WordActivations,
+    data: TreeData,
+    validation: tuple[WordActivations, Sequence[DependencyTree]] | None,
+) -> dict[str, Any]:
+    """What else an interrupted run must have been trained on, and chosen by, to be gone on with."""
+    names = ("standardize", "patience", "eval_every", "exclude_punct")
+    parts = {"training": (words, data)}
+    if validation is not None:
+        parts["validation"] = (validation[0], TreeData(validation[1], data.relations))
+    return {name: getattr(config, name) for name in names} | {
+        f"{part} sentences": describe(
+            [own.values, own.starts, trees.heads, trees.types, list(trees.relations)]
+        )
+        for part, (own, trees) in parts.items()
+    }
 
 
 def _set_statistics(bank: ProbeBank, values: Float[Tensor, "L N d"], counted: Bool[Tensor, " N"]) -> None:

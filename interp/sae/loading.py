@@ -9,6 +9,7 @@ import torch
 
 from interp.core.checkpoint import META, latest_checkpoint, load_checkpoint
 from interp.core.config import from_dict
+from interp.core.files import read_json
 from interp.core.messages import one_of
 from interp.sae import saving
 from interp.sae.config import RunConfig, SAETrainConfig
@@ -57,6 +58,8 @@ def load_sae(
         return load_dictionary_learning(folder, device=device)
     if not (folder / saving.CONFIG).is_file():
         raise FileNotFoundError(_nothing_in(folder))
+    if "trainer" in read_json(folder / saving.CONFIG, dict):
+        return load_dictionary_learning(folder, device=device)  # which says that its weights are missing
     architecture = saving.read_config(folder)["architecture"]
     one_of(f"{folder / saving.CONFIG}: architecture", architecture, tuple(ARCHITECTURES))
     return ARCHITECTURES[architecture].from_pretrained(folder, device=device)
@@ -75,6 +78,8 @@ def _from_checkpoint(folder: Path, device: torch.device | str) -> Dictionary:
             "then has a folder of its own"
         )
     weights = {key.removeprefix("sae0."): value for key, value in checkpoint.weights.items()}
+    if "b_dec" not in weights:
+        raise ValueError(f"{folder} is a checkpoint without a b_dec: not one of an SAE training")
     config, d_in = from_dict(SAETrainConfig, next(iter(configs.values()))), len(weights["b_dec"])
     sae = saving.fill(lambda at: build(config, d_in, run, at, empty=True), weights, folder, device)
     sae.fold_activation_scale_(checkpoint.state["task"]["scale"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.activations.harvest import parse_tokens
 from interp.core.config import from_dict
-from interp.core.files import read_json, write_json
+from interp.core.files import read_json, read_sealed_json, write_sealed_json
 from interp.sae.metrics import DensityHistogram
 from interp.sae.run_folder import METRICS_FILE
 
@@ -162,12 +162,14 @@ class SAEEvaluation:
 
     def save(self, path: str | Path) -> None:
         """Write `to_dict()` as JSON."""
-        write_json(Path(path), self.to_dict())
+        write_sealed_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> SAEEvaluation:
         """Read what `save` wrote.  Raises ValueError naming the file, for one of another kind."""
         content = read_json(path, dict)
+        if "seal" in content:  # what an earlier release wrote has none
+            content = read_sealed_json(path)
         try:
             return cls.from_dict(content)
         except (TypeError, ValueError) as error:

@@ -67,7 +67,10 @@ def load_pairs(
         return PairDataset(made.pairs[:limit], name or made.name, persona or made.persona)
     found, records = _records(source, dataset_split)
     listed = [record for i, record in enumerate(records) if limit is None or i < limit]
-    pairs = tuple(_numbered_pair(record, i, form, found) for i, record in enumerate(listed))
+    where = os.fspath(source) if isinstance(source, (str, os.PathLike)) else found
+    if not listed:
+        raise ValueError(f"{where} holds no pairs; give at least one")
+    pairs = tuple(_numbered_pair(record, i, form, where) for i, record in enumerate(listed))
     return PairDataset(pairs, name or found, persona)
 
 
@@ -81,7 +84,7 @@ def _numbered_pair(record: Mapping[str, Any], i: int, form: str, where: str) -> 
     try:
         return _pair(record, i, form)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"record {i} of {where}: {error}") from error
+        raise ValueError(f"record {i} of {where}: {error}") from error
 
 
 def _pair(record: Mapping[str, Any], i: int, form: str) -> ContrastivePair:

@@ -229,10 +229,7 @@ class SteeringVector:
                 raise FileNotFoundError(
                     f"{path} is missing: {folder} is no steering vector's folder, or not all of it"
                 )
-        config = read_json(config_path, dict)
-        missing = [k for k in ("schema_version", "layers", "sha256", "meta") if k not in config]
-        if missing:
-            raise ValueError(f"{config_path} lacks {', '.join(missing)}: not one of our steering vectors")
+        config = read_json(config_path, dict, ("schema_version", "layers", "sha256", "meta"))
         version = config["schema_version"]
         if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
             raise ValueError(

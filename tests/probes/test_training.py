@@ -150,6 +150,13 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
         fit_probes(
             WORDS, TREES, specs, dataclasses.replace(halves, max_epochs=12, lr=0.5), validation=validation
         )
+    longer, other = dataclasses.replace(halves, max_epochs=12), layers(TREES, seed=5)
+    with pytest.raises(ValueError, match="training sentences"):
+        fit_probes(other, TREES, specs, longer, validation=validation)
+    with pytest.raises(ValueError, match="validation sentences"):
+        fit_probes(WORDS, TREES, specs, longer, validation=(layers(HELD_OUT, seed=8), HELD_OUT))
+    with pytest.raises(ValueError, match="standardize"):
+        fit_probes(WORDS, TREES, specs, dataclasses.replace(longer, standardize=False), validation=validation)
 
 
 def test_same_seed_same_probe() -> None:

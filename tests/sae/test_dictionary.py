@@ -147,6 +147,14 @@ def test_an_unfolded_scale_is_folded_at_load(sae, tmp_path):
     assert loaded.metadata.activation_scale_folded
 
 
+def test_large_finite_rows_are_taken_and_others_counted(sae):
+    x = torch.full((19, D), 1e37)
+    assert sae.encode(x).shape == (19, F)  # its sum is infinite, it isn't
+    x[3, 1], x[7, 0] = torch.nan, torch.inf
+    with pytest.raises(ValueError, match="NaN or infinite values in 2 of 19 rows"):
+        sae.encode(x)
+
+
 # -- folders that are not as they should be
 
 

@@ -31,8 +31,8 @@ def test_it_is_the_recipe_in_one_call(tokens) -> None:
     assert plan.indices.tolist() == recipe.indices_.tolist()
     assert plan.items == [f"prompt {i}" for i in recipe.indices_]
     assert plan.mmd2 == pytest.approx(recipe.mmd2_, rel=1e-4)
-    assert plan.mmd2 < plan.random_mmd2 / 2
-    assert sorted(topic[plan.indices[:5]]) == [0, 1, 2, 3, 4]
+    assert plan.mmd2 < 0.8 * plan.random_mmd2
+    assert set(topic[plan.indices]) == set(range(5))
     assert "10 to label" in str(plan)
     single = choose_to_label(means, 10)
     assert single.indices.tolist() == plan.indices.tolist()

@@ -110,6 +110,9 @@ def test_a_digest_covers_every_bit_shape_and_type(dtype) -> None:
         bits[position // 8] ^= 1 << position % 8
     assert len(seen) == 3 + 8 * len(bits)
     assert array_digest(pool) == array_digest(np.asfortranarray(pool))
+    flipped = pool.copy()
+    flipped[[1, 4], 2] *= -1  # two signs
+    assert array_digest(flipped) not in seen
 
 
 def test_a_kernel_function_is_known_by_its_code(tmp_path: Path) -> None:
