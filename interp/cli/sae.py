@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from interp.cli.options import Device, Dtype, Engine, Layers, Model, Split, Text, TextColumn, Tokens
+from interp.cli.options import (
+    Device,
+    Dtype,
+    Engine,
+    Layers,
+    Model,
+    Split,
+    Text,
+    TextColumn,
+    Tokens,
+    TrustRemoteCode,
+)
 
 app = typer.Typer()
 
@@ -34,6 +45,7 @@ def harvest(
     ] = True,
     engine: Engine = "huggingface",
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
     n_layers: Layers = None,
     dry_run: Annotated[bool, typer.Option(help="Only print the estimate of bytes and time.")] = False,
@@ -46,7 +58,14 @@ def harvest(
     from interp.activations.text import load_text
     from interp.models.loading import load_model
 
-    lm = load_model(model, engine=engine, device=device, dtype=dtype, n_layers=n_layers)
+    lm = load_model(
+        model,
+        engine=engine,
+        device=device,
+        dtype=dtype,
+        n_layers=n_layers,
+        trust_remote_code=trust_remote_code,
+    )
     store = run(
         lm,
         load_text(text, split=split, text_column=text_column),
@@ -130,6 +149,7 @@ def evaluate(
     ] = False,
     engine: Engine = "huggingface",
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
     out: Annotated[
         Path | None,
@@ -149,7 +169,7 @@ def evaluate(
     from interp.sae.scores import METRICS_FILE
 
     loaded = load_sae(sae)
-    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    lm = load_model(model, engine=engine, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     scores = run(
         loaded,
         lm,
@@ -185,6 +205,7 @@ def report(
         list[int] | None, typer.Option(help="Show this latent instead; repeat for several, in this order.")
     ] = None,
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Write a static HTML report: metrics, figures and a page per interpretable latent.
 
@@ -193,7 +214,7 @@ def report(
     from interp.models.loading import load_model
     from interp.sae.dashboard.report import report as run
 
-    lm = load_model(model, device=device) if model else None
+    lm = load_model(model, device=device, trust_remote_code=trust_remote_code) if model else None
     typer.echo(run(list(sae), store, lm, out=out, n_latents=n_latents, latents=latents or None))
 
 

@@ -15,7 +15,8 @@ _said: set[tuple[str, str]] = set()
 def nearest(name: Any, choices: Iterable[Any]) -> str:
     """A phrase for the end of an error: the closest choice, if one is close, then all of them."""
     names = [str(choice) for choice in choices]
-    close = difflib.get_close_matches(str(name), names, n=1)
+    # Beyond the usual 0.6, at which "most" is close to "lowest".
+    close = difflib.get_close_matches(str(name), names, n=1, cutoff=0.65)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}choices: {', '.join(names)}"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from interp.activations.source import ActivationSource
+from interp.activations.source import ActivationSource, Provenance
 from interp.activations.store import ActivationStore
 from interp.activations.stream import StoreStream, TensorStream
 from interp.core.callbacks import Callback
@@ -204,23 +204,25 @@ def _open(source: Any, site: str | None, run: RunConfig) -> tuple[Any, SAEMetada
         raise ValueError(f"site = {site!r} chooses among a store's sites; this source has only one")
     if isinstance(source, Tensor | np.ndarray):
         return TensorStream(source, seed=run.seed), SAEMetadata(skip_positions=())
-    counts = getattr(source, "counts", None)
-    known = SAEMetadata(
+    return source, _metadata(source)
+
+
+def _metadata(source: Any) -> SAEMetadata:
+    """What a stream tells of its rows: by its `provenance`, or (of one's own stream) by its `counts`."""
+    counts, told = getattr(source, "counts", None), getattr(source, "provenance", Provenance())
+    skipped = (0,) if counts is not None and counts.dropped_position0 else ()
+    special = bool(counts.dropped_special) if counts is not None else None
+    model, contexts = told.model or {}, told.contexts or {}
+    return SAEMetadata(
         site=getattr(source, "site", None),
-        skip_positions=(0,) if counts is not None and counts.dropped_position0 else (),
-        special_tokens_excluded=bool(counts.dropped_special) if counts is not None else None,
+        model_name=model.get("name"),
+        model_fingerprint=dict(model) or None,
+        skip_positions=skipped if told.skip_positions is None else told.skip_positions,
+        special_tokens_excluded=special if told.skip_special is None else told.skip_special,
+        max_norm=told.max_norm,
+        context_size=contexts.get("context_size"),
+        text=contexts.get("text"),
     )
-    if isinstance(source, StoreStream):
-        manifest = source.store.manifest
-        known = replace(
-            known,
-            model_name=manifest.model.get("name"),
-            model_fingerprint=dict(manifest.model),
-            max_norm=source.max_norm,
-            context_size=manifest.contexts.get("context_size"),
-            text=manifest.contexts.get("text"),
-        )
-    return source, known
 
 
 def _say_passes(stream: Any, run: RunConfig) -> None:

@@ -49,3 +49,15 @@ def read(folder: Path) -> dict[str, Any]:
     vector = SteeringVector.load(folder / "vector")
     found["vector"] = {"tensors": dict(vector.directions), "meta": vector.meta}
     return found
+
+
+def agrees(found: dict[str, Any], right: dict[str, Any]) -> bool:
+    """Ours are bound by checksums; in the formats of others another number is another number, but never NaN."""
+    tensors = [tensor for part in found.values() for tensor in part["tensors"].values()]
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors):
+        return False
+    return all(
+        str(found[name]) == str(right[name])
+        and all(torch.equal(t, right[name]["tensors"][key]) for key, t in found[name]["tensors"].items())
+        for name in ("ours", "vector")
+    )
