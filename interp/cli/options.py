@@ -23,7 +23,10 @@ Split = Annotated[
     str, typer.Option(help="Which documents: all, train or heldout (by a hash of each document).")
 ]
 Tokens = Annotated[
-    str | None, typer.Option(help="How many tokens: 200000, 500k, 1M. Default: the whole text.")
+    str | None,
+    typer.Option(
+        help="How many tokens: 200000, 500k, 1M. Default: the whole text (of a streamed data set, say how many)."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 Engine = Annotated[str, typer.Option(help="huggingface or transformer_lens.")]

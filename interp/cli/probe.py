@@ -35,7 +35,8 @@ Out = Annotated[Path, typer.Option(help="Folder for results.json, the probes and
 ProbeLayers = Annotated[
     str,
     typer.Option(
-        help="Which layers: all, or numbers like 0,6,12 (0 is the embedding, negative: from the end)."
+        help="Which layers: all, or numbers like 0,6,12. 0 is the embedding and n the output of the n-th block, which "
+        "'interp steer' calls layer n - 1; negative ones count from the end, and are the same in both."
     ),
 ]
 Rank = Annotated[
@@ -46,7 +47,16 @@ Epochs = Annotated[int, typer.Option(help="Longest training, in passes over the 
 Lr = Annotated[float, typer.Option(help="Adam's learning rate.")]
 BatchSize = Annotated[int, typer.Option(help="Sentences per step.")]
 Pooling = Annotated[str, typer.Option(help="Of a word's tokens: mean, first or last.")]
-ExcludePunct = Annotated[bool, typer.Option(help="Leave punctuation out of trees and scores.")]
+ExcludePunct = Annotated[
+    bool,
+    typer.Option(
+        help="Leave punctuation out of trees, scores, the linear order and the choice of the epoch."
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse a CoNLL-U file with a broken sentence, instead of leaving it out."),
+]
 Control = Annotated[
     bool, typer.Option("--control", help="Probe the same architecture with random weights as well.")
 ]
@@ -77,6 +87,7 @@ def polar(
     batch_size: BatchSize = 50,
     pooling: Pooling = "mean",
     exclude_punct: ExcludePunct = False,
+    strict: Strict = False,
     control: Control = False,
     store: Store = None,
     seed: Seed = 0,
@@ -104,6 +115,7 @@ def polar(
         batch_size=batch_size,
         pooling=pooling,
         exclude_punct=exclude_punct,
+        strict=strict,
         control=control,
         seed=seed,
     )
@@ -132,6 +144,7 @@ def structural(
     batch_size: BatchSize = 50,
     pooling: Pooling = "mean",
     exclude_punct: ExcludePunct = False,
+    strict: Strict = False,
     control: Control = False,
     store: Store = None,
     seed: Seed = 0,
@@ -158,6 +171,7 @@ def structural(
         batch_size=batch_size,
         pooling=pooling,
         exclude_punct=exclude_punct,
+        strict=strict,
         control=control,
         seed=seed,
     )

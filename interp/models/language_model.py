@@ -77,6 +77,7 @@ class LanguageModel(ABC):
         self._widths: dict[Site, int] = {}
         self._positions: Tensor | None = None
         self._real: Tensor | None = None
+        self._ids: Tensor | None = None
         self._known_real: Tensor | None = None
         self._edits_apply = True
         self.trials: dict[str, str | None] = {}  # see `interp.models.trials`
@@ -344,6 +345,17 @@ class LanguageModel(ABC):
             raise RuntimeError("real_tokens() tells of a pass that is running; call it inside an edit")
         return self._real
 
+    def token_ids(self) -> Int[Tensor, "b s"]:
+        """The tokens of the pass that is running; for use inside an edit.
+
+        Raises RuntimeError outside a pass, or in one that was given embeddings in place of tokens.
+        """
+        if self._ids is None:
+            raise RuntimeError(
+                "token_ids() tells of a pass that is running on token ids; call it inside an edit"
+            )
+        return self._ids
+
     # Text and vocabulary.
 
     def tokenize(
@@ -489,6 +501,7 @@ class LanguageModel(ABC):
     def _watch_positions(self) -> RemovableHandle:
         def watch(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self._positions = arguments.positions_of(args, kwargs)
+            self._ids = args[0] if args else kwargs.get("input_ids")
             real = self._known_real
             self._real = arguments.real_tokens_of(kwargs, self._positions) if real is None else real
 
