@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "interp.recall": {"interp.core", "interp.models"},
     "classic_ml": {"interp.core"},
 }
+OURS = ("interp", "classic_ml", "tests", "scripts", "benchmarks")
 HEAVY = ("transformers", "transformer_lens", "datasets", "wandb", "matplotlib", "pandas", "triton", "numba")
 
 
@@ -41,20 +42,51 @@ def imports_of(path: Path) -> set[str]:
     return found
 
 
+def forbidden(package: str, module: str) -> str | None:
+    """Why a file of `package` may not import `module`; None where it may."""
+    used = package_of(module, list(MAY_IMPORT))
+    if used is None:
+        ours = module.split(".")[0] in OURS
+        return f"{module} is above every package, or no package at all" if ours else None
+    return None if used in MAY_IMPORT[package] | {package} else f"{package} is below {used}"
+
+
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))
 def test_imports_point_down_only(package: str) -> None:
-    packages = list(MAY_IMPORT)
     files = sorted((ROOT / package.replace(".", "/")).rglob("*.py"))
     assert files
     for path in files:
         for module in imports_of(path):
-            used = package_of(module, packages)
-            if used is None:
-                assert module not in ("interp", "interp.cli"), f"{path.relative_to(ROOT)} imports {module}"
-            else:
-                allowed = MAY_IMPORT[package] | {package}
-                where = path.relative_to(ROOT)
-                assert used in allowed, f"{where} imports {module}: {package} is below {used}"
+            reason = forbidden(package, module)
+            assert reason is None, f"{path.relative_to(ROOT)} imports {module}: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("package", "module"),
+    [
+        ("interp.core", "interp"),
+        ("interp.core", "interp.cli"),
+        ("interp.core", "interp.cli.options"),
+        ("interp.sae", "tests.sae.tiny_world"),
+        ("interp.sae", "scripts.demo"),
+        ("interp.models", "interp.activations.store"),
+        ("classic_ml", "interp.models.loading"),
+        ("interp.recall", "benchmarks"),
+    ],
+)
+def test_imports_that_point_up_are_found(package: str, module: str) -> None:
+    assert forbidden(package, module) is not None
+
+
+def test_every_package_has_its_place_on_the_map() -> None:
+    there = {f"interp.{path.parent.name}" for path in (ROOT / "interp").glob("*/__init__.py")}
+    assert there == {name for name in MAY_IMPORT if name.startswith("interp.")} | {"interp.cli"}
+
+
+def test_the_library_imports_neither_its_tests_nor_its_scripts() -> None:
+    for path in (ROOT / "interp").rglob("*.py"):
+        above = {module.split(".")[0] for module in imports_of(path)} & {"tests", "scripts", "benchmarks"}
+        assert not above, f"{path.relative_to(ROOT)} imports {above}"
 
 
 def test_import_interp_is_light() -> None:

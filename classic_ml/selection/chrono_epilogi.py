@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from classic_ml.random_state import RandomState
 from classic_ml.selection.epilogi_phases import Event, Search, Settings
 from classic_ml.selection.lagged import TRENDS, LaggedGram, check_lags, of_unit_size, usable_rows
 from classic_ml.selection.least_squares import TESTS
@@ -111,7 +112,8 @@ class ChronoEpilogi(SelectorMixin, BaseEstimator):
 
         Args:
             y: (N,) the target, where it is no column of X; called by its name where it has one (a Series), else "y".
-            target: name or index of the column of X that is the target, where there is no `y`; None is the first.
+            target: the column of X that is the target, where there is no `y`: its name, or its position where no column
+                has a number for a name; None is the first column, whatever it is called.
             groups: (N,) name of the sequence a row belongs to; windows never cross from one into another.
 
         Raises ValueError for bad settings, NaN, duplicate column names, an unknown, constant or doubly given target,
@@ -122,7 +124,7 @@ class ChronoEpilogi(SelectorMixin, BaseEstimator):
         if y is None:
             X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
             names = columns or list(range(X.shape[1]))
-            position = _position(0 if target is None else target, names, X.shape[1])
+            position = 0 if target is None else _position(target, columns, X.shape[1])
         else:
             name = _name_of(y, target, columns)
             X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=2)
@@ -136,7 +138,7 @@ class ChronoEpilogi(SelectorMixin, BaseEstimator):
             )
         X = of_unit_size(X)
         gram = LaggedGram(X, position, self.n_lags, trend=self.trend, groups=groups)
-        if gram.total <= 1e-20 * float(np.square(X[:, position]).sum()):
+        if gram.target_is_constant:
             raise ValueError(f"the target {names[position]!r} is constant, so there is nothing to forecast")
         if len(gram.constant):
             constant = [names[j] for j in gram.constant]
@@ -154,7 +156,7 @@ class ChronoEpilogi(SelectorMixin, BaseEstimator):
         """Solution number `index` without walking to it; any whole number below `n_solutions_`."""
         return self._solution_set().at(index)
 
-    def sample_solutions(self, n: int, random_state: int | None = None) -> list[list[Any]]:
+    def sample_solutions(self, n: int, random_state: RandomState = None) -> list[list[Any]]:
         """`n` solutions drawn uniformly."""
         return self._solution_set().sample(n, random_state)
 
@@ -255,12 +257,17 @@ def _name_of(y: Any, target: Any, columns: list[Any]) -> Any:
     return name
 
 
-def _position(target: Any, names: list[Any], n_series: int) -> int:
+def _position(target: Any, columns: list[Any], n_series: int) -> int:
+    """Of a name among `columns`; a number is a name where columns are called by numbers, else a position."""
+    numbered = any(_is_number(name) for name in columns)
     if not isinstance(target, bool):
-        if target in names:
-            return names.index(target)
-        if isinstance(target, int | np.integer) and 0 <= target < n_series:
+        if target in columns:
+            return columns.index(target)
+        if _is_number(target) and not numbered and 0 <= target < n_series:
             return int(target)
-    named = [name for name in names if isinstance(name, str)]
-    there = nearest(target, named) if named else f"its columns are 0 to {n_series - 1}"
+    there = nearest(target, columns) if columns else f"its columns are 0 to {n_series - 1}"
     raise ValueError(f"target = {target!r} is no column of X; {there}")
+
+
+def _is_number(name: Any) -> bool:
+    return isinstance(name, int | np.integer) and not isinstance(name, bool)

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
+from classic_ml.random_state import RandomState, as_seed
+from classic_ml.selection.activeft import select_activeft
 from classic_ml.selection.baselines import (
-    select_activeft,
     select_herding,
     select_kcenter,
     select_kmeans,
@@ -18,9 +20,11 @@ from classic_ml.selection.baselines import (
     select_stratified,
     select_usl,
 )
-from classic_ml.selection.herding import default_alpha, kernel_herding, mmd2
-from classic_ml.selection.kernels import PoolKernel, as_matrix, median_bandwidth
-from interp.core.messages import one_of
+from classic_ml.selection.distances import PoolRows, as_matrix, check_sigma, median_bandwidth
+from classic_ml.selection.herding import check_budget, default_alpha, kernel_herding, mmd2
+from classic_ml.selection.kernels import PoolKernel
+from interp.core.device import derive_seed
+from interp.core.messages import at_least, each_once, one_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,14 +56,16 @@ def rdss(alpha: float | None = None) -> Selector:
 
 
 def _on_rows(select: Callable[..., Any]) -> Selector:
-    return lambda pool, m, random_state: select(pool.X, m, random_state=random_state)
+    return lambda pool, m, random_state: select(
+        pool.X, m, random_state=random_state, device=pool.kernel.device
+    )
 
 
 SELECTORS: dict[str, Selector] = {
     "rdss": rdss(),
     "alpha=0": rdss(0.0),
     "alpha=1": rdss(1.0),
-    "random": _on_rows(select_random),
+    "random": lambda pool, m, random_state: select_random(pool.X, m, random_state=random_state),
     "stratified": lambda pool, m, random_state: select_stratified(pool.y, m, random_state=random_state),
     "k-means": _on_rows(select_kmeans),
     "k-center": _on_rows(select_kcenter),
@@ -81,7 +87,7 @@ def learner_accuracy(X: Any, y: Any, labelled: Any, *, learner: str = "label_spr
     from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
     one_of("learner", learner, LEARNERS)
-    X, y = as_matrix(X), np.asarray(y)
+    X, y = _centred(as_matrix(X)), np.asarray(y)
     shown = np.zeros(len(X), dtype=bool)
     shown[np.asarray(labelled)] = True
     _, codes = np.unique(y, return_inverse=True)
@@ -102,6 +108,17 @@ def learner_accuracy(X: Any, y: Any, labelled: Any, *, learner: str = "label_spr
         model = LogisticRegression(C=10, max_iter=1000).fit(X[shown], codes[shown])
         guesses = model.predict(X[~shown])
     return float((guesses == codes[~shown]).mean())
+
+
+def _seed_of(seed: int, repeat: int, draw: int) -> int:
+    """Below 2^31, which every generator takes."""
+    return derive_seed(seed, "pool", repeat, "draw", draw) % 2**31
+
+
+def _centred(X: np.ndarray) -> np.ndarray:
+    """The same pool around the origin, in float64: neighbours and slopes without the rounding that an offset costs."""
+    pool = PoolRows(X, torch.device("cpu"))
+    return pool.exact(slice(None)).numpy() * pool.unit
 
 
 @dataclass
@@ -143,34 +160,48 @@ def compare_selectors(
     pool_size: int | None = None,
     n_draws: int = 1,
     sigma: float | None = None,
-    random_state: int = 0,
+    device: str | torch.device = "auto",
+    random_state: RandomState = 0,
 ) -> SelectorComparison:
     """Run every selector at every budget on `n_repeats` random pools of `pool_size` rows (default: three quarters).
 
-    Pool r is `default_rng(random_state + r).permutation(n)[:pool_size]`. Selectors are names from `SELECTORS` or a
-    mapping of your own. The criterion is measured with the Gaussian kernel at `sigma` (default: the pool's median
-    distance). `n_draws` repeats the selectors that draw at random.
+    Pool r is `default_rng(seed + r).permutation(n)[:pool_size]`, the seed being `random_state`'s. Selectors are names
+    from `SELECTORS` or a mapping of your own. The criterion is measured with the Gaussian kernel at `sigma` (default:
+    the pool's median distance). `n_draws` repeats the selectors that draw at random. Raises ValueError where there is
+    nothing to compare: no budget, no selector, no repeat or draw, a budget outside 1..pool_size-1.
     """
     X, y = as_matrix(X), np.asarray(y)
     if len(X) != len(y):
         raise ValueError(f"X has {len(X)} rows and y {len(y)} labels")
+    one_of("learner", learner, LEARNERS)
     if not isinstance(selectors, Mapping):
         for name in selectors:
             one_of("selectors", name, tuple(SELECTORS))
+        each_once("selectors", selectors)
         selectors = {name: SELECTORS[name] for name in selectors}
-    size = pool_size or 3 * len(X) // 4
+    at_least("n_repeats", n_repeats, 1)
+    at_least("n_draws", n_draws, 1)
+    for name, given in (("budgets", budgets), ("selectors", selectors)):
+        if len(given) == 0:
+            raise ValueError(f"{name} is empty, so there is nothing to compare; give at least one")
+    each_once("budgets", budgets)
+    size = 3 * len(X) // 4 if pool_size is None else pool_size
     if not 2 <= size <= len(X):
         raise ValueError(f"pool_size = {pool_size} must lie in 2..{len(X)}")
-    result = SelectorComparison(learner)
+    for budget in budgets:
+        check_budget(budget, size)
+    if sigma is not None:
+        check_sigma(sigma)
+    seed, result = as_seed(random_state), SelectorComparison(learner)
     for repeat in range(n_repeats):
-        rows = np.random.default_rng(random_state + repeat).permutation(len(X))[:size]
-        bandwidth = sigma or median_bandwidth(X[rows], random_state=random_state)
-        kernel = PoolKernel.from_rows(X[rows], sigma=bandwidth)
+        rows = np.random.default_rng(seed + repeat).permutation(len(X))[:size]
+        bandwidth = sigma or median_bandwidth(X[rows], random_state=seed, device=device)
+        kernel = PoolKernel.from_rows(X[rows], sigma=bandwidth, device=device)
         pool = Pool(X[rows], y[rows], kernel, kernel.potential())
         for budget in budgets:
             for name, select in selectors.items():
                 for draw in range(n_draws if name not in DETERMINISTIC else 1):
-                    picks = np.asarray(select(pool, budget, 1000 * repeat + draw))
+                    picks = np.asarray(select(pool, budget, _seed_of(seed, repeat, draw)))
                     result.rows.append(
                         {
                             "selector": name,

@@ -11,12 +11,25 @@ from classic_ml.selection.least_squares import Model, nested_test
 
 
 def granger_p_value(x: Any, y: Any, n_lags: int, *, test: str = "lr") -> float:
-    """Does the past of `x` help to forecast `y` beyond y's own past? Both (N,); the p-value of the nested test."""
+    """Does the past of `x` help to forecast `y` beyond y's own past? Both (N,); the p-value of the nested test.
+
+    1 where `x` is constant, which helps nothing, and where `y` is, which needs no help. Raises ValueError for values
+    that aren't finite and for too few steps: N - n_lags must exceed the 2 n_lags + 1 parameters.
+    """
     check_lags(n_lags)
-    pair = np.column_stack([y, x]).astype(np.float64)
-    if not np.isfinite(pair).all():
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(f"x and y must be series of the same length, got shapes {x.shape} and {y.shape}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("x and y must be finite numbers")
-    gram = LaggedGram(of_unit_size(pair), 0, n_lags)
+    if len(x) - n_lags <= 2 * n_lags + 1:
+        raise ValueError(
+            f"{len(x)} steps are too few for n_lags = {n_lags}, that is {2 * n_lags + 1} parameters; give at least "
+            f"{3 * n_lags + 2} steps or fewer n_lags"
+        )
+    gram = LaggedGram(of_unit_size(np.column_stack([y, x])), 0, n_lags)
+    if gram.target_is_constant:
+        return 1.0
     alone = Model.of(gram, [0])
     both = alone.append([1])
     return nested_test(alone.ssr, alone.rank, both.ssr, both.rank, gram.n, kind=test).p_value

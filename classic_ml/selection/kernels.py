@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-import math
 import os
 from collections.abc import Callable
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -14,85 +11,37 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from classic_ml.selection.potential_file import PotentialFile
-from interp.core.device import resolve_device
-from interp.core.messages import one_of, warn_once
+from classic_ml.selection.distances import (
+    PoolRows,
+    Subset,
+    as_matrix,
+    check_sigma,
+    double_device,
+    squared_distances,
+)
+from classic_ml.selection.potential_file import PotentialFile, array_digest
+from interp.core.identity import Identity
+from interp.core.messages import at_least, one_of
 from interp.core.progress import progress
 
-logger = logging.getLogger(__name__)
-
 KERNELS = ("gaussian", "laplacian", "precomputed")
-STANDARDIZE = (None, "zscore", "l2")
 KernelFunction = Callable[[np.ndarray, np.ndarray], Any]
-Rows = slice | np.ndarray
-Tile = Callable[[Rows, Rows], Tensor]
+Tile = Callable[[Subset, Subset], Tensor]
 TILE = 4096  # rows and columns computed at a time
 LONG_POOL = 20_000  # rows from which the potential deserves a progress bar
-
-
-def as_matrix(X: Any, name: str = "X") -> np.ndarray:
-    """A finite 2-D float32 or float64 array from an array, frame or tensor (bfloat16 becomes float32).
-
-    Raises ValueError for NaN, infinities, another number of dimensions or no rows.
-    """
-    from sklearn.utils import check_array
-
-    if isinstance(X, Tensor):
-        X = X.detach().cpu()
-        X = (X if X.dtype == torch.float64 else X.float()).numpy()
-    return check_array(X, dtype=(np.float64, np.float32), input_name=name)
-
-
-def standardized(X: np.ndarray, how: Literal["zscore", "l2"] | None) -> np.ndarray:
-    """Rows as they are, columns of mean 0 and deviation 1 (constant ones 0), or rows of length 1."""
-    one_of("standardize", how, STANDARDIZE)
-    if how is None:
-        return X
-    if how == "zscore":
-        spread = X.std(axis=0)
-        return (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1)
-    lengths = np.linalg.norm(X, axis=1, keepdims=True)
-    return X / np.where(lengths > 0, lengths, 1)
-
-
-def median_bandwidth(X: Any, *, max_points: int = 5000, random_state: int | None = None) -> float:
-    """The median Euclidean distance between different rows of `X` (n, d), exact up to `max_points` rows.
-
-    Longer pools are judged by all pairs of a random sample of `max_points` rows. Raises ValueError when the median
-    is 0, that is when more than half of all pairs are duplicates.
-    """
-    X = as_matrix(X)
-    if len(X) < 2 or max_points < 2:
-        raise ValueError(
-            f"the median distance needs 2 rows, got {min(len(X), max_points)}; pass sigma instead"
-        )
-    if len(X) > max_points:
-        rows = np.random.default_rng(random_state).choice(len(X), max_points, replace=False)
-        X = X[np.sort(rows)]
-    median = float(np.sqrt(np.median(_squared_distances_of_pairs(X))))
-    if median == 0:
-        raise ValueError("sigma = 'median' is 0: most rows are duplicates; pass sigma or deduplicate X")
-    return median
-
-
-def _squared_distances_of_pairs(X: np.ndarray) -> Float[np.ndarray, " pairs"]:
-    """All n (n-1) / 2 of them by matrix products, 0 where they are no more than rounding."""
-    Z = torch.from_numpy(X - X.mean(axis=0)).double()
-    squares = Z.square().sum(1)
-    parts = []
-    for a in range(0, len(Z), 512):
-        block = torch.addmm(squares[a:], Z[a : a + 512], Z[a:].T, alpha=-2).add_(squares[a : a + 512, None])
-        above = torch.ones(block.shape, dtype=torch.bool).triu_(1)
-        parts.append(block[above])
-    distances = torch.cat(parts)
-    distances[distances < 1e-13 * float(squares.mean())] = 0
-    return distances.numpy()
+# Rows of larger |z|^2, z in units of sigma, are compared with each other in float64 and by what they differ by. Up to
+# here a product leaves a kernel value right to 2e-6 (float32) and 1e-9 (float64).
+NEAR = {torch.float32: 8.0, torch.float64: 1e6}
 
 
 class PoolKernel:
     """Kernel values k(x_i, x_j) of a pool of `n` rows, computed where they are asked for.
 
     `tile(rows, columns)` returns values for two slices or index arrays. Build one with `from_rows` or `from_matrix`.
+
+    Attributes:
+        about: all that the values depend on, by name, so that a potential on disk can be told from another's.
+        gaussian: the rows behind a Gaussian kernel, None for others.
     """
 
     def __init__(
@@ -102,11 +51,13 @@ class PoolKernel:
         *,
         block_size: int = TILE,
         device: torch.device | None = None,
+        about: dict[str, Any] | None = None,
+        gaussian: GaussianRows | None = None,
     ) -> None:
-        if block_size < 1:
-            raise ValueError(f"block_size = {block_size} must be at least 1")
+        at_least("block_size", block_size, 1)
         self.n, self.tile, self.block_size = n, tile, block_size
         self.device = device or torch.device("cpu")
+        self.about, self.gaussian = about, gaussian
 
     @classmethod
     def from_rows(
@@ -120,47 +71,50 @@ class PoolKernel:
     ) -> PoolKernel:
         """The kernel of a pool X (n, d): exp(-|x-y|^2 / sigma^2), exp(-|x-y| / sigma), or any `kernel(X, Y)`.
 
-        Values have X's precision, sums float64. X is copied once to `device`, centred: distances between float32
-        rows far from the origin would otherwise drown in rounding.
+        Values have X's precision, sums float64. X is copied once to `device`, seen from its centre: distances between
+        float32 rows far from the origin would otherwise drown in rounding. Raises ValueError for a bandwidth that is
+        not positive, or so small that squared distances in its units are infinite.
         """
         X = as_matrix(X)
         if callable(kernel):
-            return cls(len(X), _of_function(X, kernel), block_size=block_size)
+            about = {"kernel": kernel, "pool": X}
+            return cls(len(X), _of_function(X, kernel), block_size=block_size, about=about)
         one_of("kernel", kernel, KERNELS[:2])
         check_sigma(sigma)
-        place = double_device(device)
-        Z = torch.from_numpy(X - X.mean(axis=0)).to(place).div_(sigma)
-        if kernel == "laplacian":
-            exact = "donot_use_mm_for_euclid_dist"
-            return cls(
-                len(X),
-                lambda rows, columns: torch.cdist(Z[rows], Z[columns], compute_mode=exact).neg_().exp_(),
-                block_size=block_size,
-                device=place,
-            )
-        squares = torch.linalg.vector_norm(Z, dim=1).square_().neg_()  # no copy of Z, as Z.square() would be
-
-        def gaussian(rows: Rows, columns: Rows) -> Tensor:
-            out = torch.addmm(squares[columns], Z[rows], Z[columns].T, alpha=2)
-            return out.add_(squares[rows, None]).clamp_(max=0).exp_()
-
-        return cls(len(X), gaussian, block_size=block_size, device=place)
+        rows = GaussianRows(PoolRows(X, double_device(device)), float(sigma))
+        tile = rows.gaussian if kernel == "gaussian" else rows.laplacian
+        return cls(
+            len(X),
+            tile,
+            block_size=block_size,
+            device=rows.device,
+            about={"kernel": kernel, "sigma": float(sigma), "pool": X},
+            gaussian=rows if kernel == "gaussian" else None,
+        )
 
     @classmethod
     def from_matrix(cls, K: Any, *, block_size: int = TILE, device: str | torch.device = "cpu") -> PoolKernel:
-        """A kernel matrix that exists already. Raises ValueError unless K is square and symmetric, diagonal >= 0."""
+        """A kernel matrix that exists already. Raises ValueError unless K is square, symmetric up to a share 1e-8
+        (float32: 1e-5) of its largest entry, and has a diagonal >= 0."""
         K = as_matrix(K, "K")
         if K.shape[0] != K.shape[1]:
             raise ValueError(f"a precomputed kernel must be square, got shape {K.shape}; is it X, not K?")
-        if not np.allclose(K, K.T, rtol=0, atol=1e-8 if K.dtype == np.float64 else 1e-5):
-            gap = float(np.abs(K - K.T).max())
-            raise ValueError(f"a precomputed kernel must be symmetric, entries differ by up to {gap:.2g}")
+        gap, largest = float(np.abs(K - K.T).max()), float(np.abs(K).max())
+        if gap > (1e-8 if K.dtype == np.float64 else 1e-5) * largest:
+            raise ValueError(
+                f"a precomputed kernel must be symmetric, entries differ by up to {gap:.2g} (the largest is "
+                f"{largest:.2g})"
+            )
         if (np.diagonal(K) < 0).any():
             raise ValueError("a precomputed kernel has a negative diagonal entry, so it is no inner product")
         place = double_device(device)
         values = torch.from_numpy(K).to(place)
         return cls(
-            len(K), lambda rows, columns: values[rows][:, columns], block_size=block_size, device=place
+            len(K),
+            lambda rows, columns: values[rows][:, columns],
+            block_size=block_size,
+            device=place,
+            about={"kernel": "precomputed", "pool": K},
         )
 
     def row(self, i: int) -> Float[Tensor, " n"]:
@@ -176,14 +130,15 @@ class PoolKernel:
     def potential(self, file: str | os.PathLike[str] | None = None) -> Float[Tensor, " n"]:
         """mu_i = (1/n) sum_j k(x_i, x_j), j = i included, float64; half the tiles, for k is symmetric.
 
-        O(n^2 d): with a `file`, an interrupted computation goes on from there, and a finished one is read back.
+        O(n^2 d): with a `file`, an interrupted computation goes on from there, and a finished one is read back. For
+        pools of which that is too much, `classic_ml.selection.estimate_potential`.
         """
         step = self.block_size
         starts = range(0, self.n, step)
         pairs = [(a, b) for a in starts for b in starts if b >= a]
         done, sums, kept = 0, torch.zeros(self.n, dtype=torch.float64), None
         if file is not None:
-            kept = PotentialFile(file, step, torch.stack([self.row(0), self.row(self.n // 2)]))
+            kept = PotentialFile(file, self.n, len(pairs), self._identity())
             done, sums = kept.load()
         sums = sums.to(self.device)
         bar = progress(pairs[done:], desc="kernel potential", unit="tile", enabled=self.n >= LONG_POOL)
@@ -201,9 +156,77 @@ class PoolKernel:
             bar.close()
         return sums / self.n
 
+    def _identity(self) -> Identity:
+        """Every bit of the pool, the kernel and the bandwidth."""
+        if self.about is None:
+            raise ValueError(
+                "this PoolKernel doesn't say what its values depend on, so its potential can't be kept; build it with "
+                "from_rows or from_matrix, or give about={'pool': array, ...}"
+            )
+        pool = self.about["pool"]
+        about = self.about | {
+            "pool": {"shape": pool.shape, "dtype": str(pool.dtype), "digest": array_digest(pool)}
+        }
+        return Identity.of("kernel potential", **about, block_size=self.block_size)
+
+
+class GaussianRows:
+    """Tiles of exp(-|z_i - z_j|^2) or exp(-|z_i - z_j|), z in units of sigma, from a centre among them.
+
+    |z_i - z_j|^2 = |z_i|^2 + |z_j|^2 - 2 z_i.z_j loses what two far rows differ by, so pairs of rows beyond `NEAR` are
+    done again by `squared_distances`; between a far and a near row the kernel is 0 anyway.
+    """
+
+    def __init__(self, pool: PoolRows, sigma: float) -> None:
+        self.pool, self.n, self.device = pool, pool.n, pool.device
+        self.scale = pool.unit / sigma
+        self.Z = pool.all()
+        lengths = torch.linalg.vector_norm(self.Z, dim=1, dtype=torch.float64).mul_(self.scale)
+        if not bool(lengths.square().isfinite().all()):
+            raise ValueError(
+                f"sigma = {sigma}: a sigma so far below the distances between rows overflows; take a larger one"
+            )
+        near = NEAR[self.Z.dtype]
+        self.far: Tensor = lengths.square() > near
+        # Rows this far out are as far from every near row as makes no difference to the kernel.
+        shrink = torch.clamp(10 * near**0.5 / lengths.clamp(min=1e-300), max=1)
+        self.Z.mul_((shrink * self.scale).to(self.Z.dtype)[:, None])
+        self.squares: Float[Tensor, " n"] = torch.linalg.vector_norm(self.Z, dim=1).square_()
+        self._any_far = bool(self.far.any())
+
+    def products(self, rows: Subset, columns: Subset) -> Float[Tensor, "r c"]:
+        """2 z_i.z_j."""
+        return (self.Z[rows] @ self.Z[columns].T).mul_(2)
+
+    def gaussian(self, rows: Subset, columns: Subset) -> Float[Tensor, "r c"]:
+        out = torch.addmm(self.squares[columns], self.Z[rows], self.Z[columns].T, beta=-1, alpha=2)
+        out = out.sub_(self.squares[rows, None]).clamp_(max=0).exp_()
+        return self.mended(out, rows, columns, lambda squares: squares.neg_().exp_())
+
+    def laplacian(self, rows: Subset, columns: Subset) -> Float[Tensor, "r c"]:
+        exact = "donot_use_mm_for_euclid_dist"
+        out = torch.cdist(self.Z[rows], self.Z[columns], compute_mode=exact).neg_().exp_()
+        return self.mended(out, rows, columns, lambda squares: squares.sqrt_().neg_().exp_())
+
+    def mended(
+        self, out: Float[Tensor, "r c"], rows: Subset, columns: Subset, kernel: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "r c"]:
+        """`out` with the values between far rows computed from what these differ by."""
+        if not self._any_far:
+            return out
+        everywhere = np.arange(self.n)
+        i, j = (self.far[part].nonzero()[:, 0] for part in (rows, columns))
+        if len(i) and len(j):
+            left, right = (
+                self.pool.exact(everywhere[part][k.cpu().numpy()]).mul_(self.scale)
+                for part, k in ((rows, i), (columns, j))
+            )
+            out[i[:, None], j] = kernel(squared_distances(left, right)).to(out.dtype)
+        return out
+
 
 def _of_function(X: np.ndarray, function: KernelFunction) -> Tile:
-    def tile(rows: Rows, columns: Rows) -> Tensor:
+    def tile(rows: Subset, columns: Subset) -> Tensor:
         values = torch.as_tensor(np.asarray(function(X[rows], X[columns]), np.float64))
         expected = (len(X[rows]), len(X[columns]))
         if values.shape != expected:
@@ -211,27 +234,3 @@ def _of_function(X: np.ndarray, function: KernelFunction) -> Tile:
         return values
 
     return tile
-
-
-def check_sigma(sigma: Any) -> None:
-    if not isinstance(sigma, Real) or not 0 < float(sigma) < math.inf:
-        raise ValueError(f"sigma = {sigma!r} must be a positive number, or 'median' where that is offered")
-
-
-def double_device(device: str | torch.device) -> torch.device:
-    """The device asked for, or the CPU where that one has no float64."""
-    resolved = resolve_device(device)
-    if resolved.type == "mps":
-        warn_once(logger, "mps", "device 'mps' has no float64, which the sums need; selecting on the CPU")
-        return torch.device("cpu")
-    return resolved
-
-
-def gaussian_kernel(X: Any, Y: Any = None, *, sigma: float) -> Float[np.ndarray, "n m"]:
-    """exp(-|x-y|^2 / sigma^2) between the rows of X and Y (default: X); note sigma^2, not 2 sigma^2."""
-    from scipy.spatial.distance import cdist
-
-    check_sigma(sigma)
-    X = as_matrix(X)
-    Y = X if Y is None else as_matrix(Y, "Y")
-    return np.exp(-cdist(X, Y, "sqeuclidean") / sigma**2)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from classic_ml.selection.distances import ROUNDING
+
 TRENDS = ("c", "ct")
 
 
@@ -51,7 +53,8 @@ class LaggedGram:
     Everything a linear model on any subset of series needs (rank, coefficients, residual sum of squares, correlation
     of its residuals with any window) follows from these; the n rows are touched once per series that is selected,
     never per candidate. Kept are D blocks of L x L, and as many again per selected series. Column (j, l) is X_j(t - l)
-    less its trend, divided by its norm; a constant one is 0.
+    less its trend, divided by its norm; a constant one is 0, that is one which varies by no more than the rounding of
+    its values in float64.
 
     Args:
         X: (N, D) float64 series.
@@ -68,7 +71,7 @@ class LaggedGram:
         trend: str = "c",
         groups: Any = None,
     ) -> None:
-        self.X = X - X.mean(axis=0)
+        self.X = X - np.median(X, axis=0)  # which one huge value doesn't move
         self.n_lags, self.n_series = n_lags, X.shape[1]
         self.rows = usable_rows(len(X), n_lags, groups)
         self.n = len(self.rows)
@@ -78,7 +81,9 @@ class LaggedGram:
         self.total = float(self.y @ self.y)
         raw = np.stack([(A := self._detrended_windows(j)).T @ A for j in range(self.n_series)])
         squares = np.einsum("jll->jl", raw)
-        constant = squares <= 1e-20 * np.maximum(self.n * np.square(X).max(axis=0)[:, None], 1e-300)
+        noise = self.n * np.square(ROUNDING * np.abs(X).max(axis=0))
+        constant = squares <= noise[:, None]
+        self.target_is_constant = bool(self.total <= noise[target])
         self.scale = np.where(constant, 0, 1 / np.sqrt(np.where(constant, 1, squares)))
         self.diagonal: Float[np.ndarray, "D L L"] = raw * self.scale[:, :, None] * self.scale[:, None, :]
         self.with_target: Float[np.ndarray, "D L"] = self._products(self.y[None])[:, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,20 +29,26 @@ def nested_test(
     """Does the larger of two nested least-squares models on the same n rows fit better than chance?
 
     "lr": n ln(SSR_small / SSR_large), chi-squared with rank_large - rank_small degrees of freedom. "f": the usual
-    ratio. Ranks count the intercept. Where the larger model adds no rank, p = 1.
+    ratio. Ranks count the intercept. Where the larger model adds no rank, or both fit perfectly, p = 1; where only the
+    larger one does, p = 0. Raises ValueError for a sum of squares below 0, and for an F test without rows to spare.
     """
     from scipy.special import chdtrc, fdtrc
 
     one_of("test", kind, TESTS)
-    df = rank_large - rank_small
+    df, left = rank_large - rank_small, n - rank_large
+    if not (ssr_small >= 0 and ssr_large >= 0):
+        raise ValueError(
+            f"ssr_small = {ssr_small} and ssr_large = {ssr_large} are sums of squares, so at least 0"
+        )
     if df <= 0:
         return NestedTest(0.0, 0, 1.0)
-    if kind == "lr":
-        statistic = n * np.log(max(ssr_small, ssr_large) / ssr_large)
-        return NestedTest(float(statistic), df, float(chdtrc(df, statistic)))
-    left = n - rank_large
-    if left <= 0:
+    if kind == "f" and left <= 0:
         raise ValueError(f"the F test needs more rows than parameters, got n = {n}, rank {rank_large}")
+    if ssr_large == 0:
+        return NestedTest(math.inf, df, 0.0) if ssr_small > 0 else NestedTest(0.0, df, 1.0)
+    if kind == "lr":
+        statistic = n * math.log(max(ssr_small, ssr_large) / ssr_large)
+        return NestedTest(statistic, df, float(chdtrc(df, statistic)))
     statistic = max(ssr_small - ssr_large, 0.0) / df / (ssr_large / left)
     return NestedTest(float(statistic), df, float(fdtrc(df, left, statistic)))
 

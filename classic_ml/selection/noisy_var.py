@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from classic_ml.random_state import RandomState, as_generator
+
 COPY_NOISE = 0.1
 OTHER_PARENTS, OTHER_VARIABLES = 10, 20
 COPIES_PER_PARENT = ((10, 2), (100, 5), (np.inf, 20))  # total series up to, factor
@@ -19,7 +21,7 @@ def make_noisy_var(
     *,
     n_parents: int,
     n_lags: int,
-    random_state: int | None = None,
+    random_state: RandomState = None,
     n_replaceable: int | None = None,
     n_redundant: int | None = None,
 ) -> tuple[Float[np.ndarray, "N D"], list[list[int]]]:
@@ -35,7 +37,7 @@ def make_noisy_var(
     for name, value in (("n_steps", n_steps), ("n_lags", n_lags), ("n_parents", n_parents)):
         if value < 1:
             raise ValueError(f"{name} = {value} must be at least 1")
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
     base, lag_of = _simulate_var(rng, n_steps + n_lags, 1 + n_parents + 20, n_parents, n_lags)
     single = n_parents // 3
     several = n_parents - single

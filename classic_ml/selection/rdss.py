@@ -15,18 +15,19 @@ from jaxtyping import Float, Int
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from classic_ml.selection.herding import check_alpha, check_budget, default_alpha, kernel_herding
-from classic_ml.selection.kernels import (
-    KERNELS,
+from classic_ml.random_state import RandomState, as_seed
+from classic_ml.selection.distances import (
     STANDARDIZE,
-    KernelFunction,
-    PoolKernel,
     as_matrix,
     check_sigma,
     median_bandwidth,
     standardized,
 )
-from interp.core.messages import one_of
+from classic_ml.selection.herding import check_alpha, check_budget, default_alpha, kernel_herding
+from classic_ml.selection.kernels import KERNELS, KernelFunction, PoolKernel
+from classic_ml.selection.potential_estimate import estimate_potential
+from interp.core.device import derive_seed
+from interp.core.messages import at_least, one_of
 
 PAPERS_REGIME = 0.2  # budgets up to this share of the pool
 
@@ -50,14 +51,19 @@ class RDSSSelector(BaseEstimator):
         block_size: kernel tiles are block_size x block_size numbers, the only memory besides one copy of X.
         median_subsample: rows that judge the median of longer pools.
         device: where kernels are computed, as torch spells it, or "auto".
-        potential_file: where the potential, O(n^2 d) and all but the whole cost, is kept while and after it is
-            computed: an interrupted fit goes on from there, another budget or alpha costs only its picks.
-        random_state: seeds the median's sample; nothing else is random.
+        potential_columns: estimate the potential, O(n^2 d) and all but the whole cost, from this many random rows
+            (`estimate_potential`; 4096 serve), O(n d (4096 + d)): for pools of hundreds of thousands of rows on a
+            CPU. None computes it exactly.
+        potential_file: where the exact potential is kept while and after it is computed: an interrupted fit goes on
+            from there, another budget or alpha costs only its picks.
+        random_state: None, an integer, a Generator or a RandomState, for the rows that judge the median and those that
+            estimate the potential; nothing else is random.
 
     Attributes:
         indices_: (m,) rows in the order of picking. They are nested for growing m only at a fixed `alpha`.
         alpha_, sigma_: what "auto" and "median" came to (sigma_ is None for a precomputed kernel or a function).
         mu_: (n,) mean kernel value of every row with the pool.
+        mu_errors_: (n,) standard errors of an estimated `mu_`; None for an exact one.
         alpha_mmd2_, mmd2_, mean_similarity_: the criterion, its alpha = 1 form, and S_k of the picks.
         path_: (m,) the criterion after every pick.
         mean_kernel_, kernel_quantiles_: Kbar, and the 5, 50 and 95 % quantiles of kernel values between different
@@ -77,8 +83,9 @@ class RDSSSelector(BaseEstimator):
         block_size: int = 4096,
         median_subsample: int = 5000,
         device: str = "auto",
+        potential_columns: int | None = None,
         potential_file: str | os.PathLike[str] | None = None,
-        random_state: int | None = None,
+        random_state: RandomState = None,
     ) -> None:
         self.n_samples = n_samples
         self.alpha = alpha
@@ -89,6 +96,7 @@ class RDSSSelector(BaseEstimator):
         self.block_size = block_size
         self.median_subsample = median_subsample
         self.device = device
+        self.potential_columns = potential_columns
         self.potential_file = potential_file
         self.random_state = random_state
 
@@ -102,13 +110,18 @@ class RDSSSelector(BaseEstimator):
         X = self._validated(X)
         check_budget(self.n_samples, len(X), allow_all=self.replacement)
         self.alpha_ = default_alpha(self.n_samples) if self.alpha == "auto" else float(self.alpha)
-        kernel = self._kernel(X)
+        seed = as_seed(self.random_state)
+        kernel = self._kernel(X, derive_seed(seed, "median"))
+        self.mu_errors_: Float[np.ndarray, " n"] | None = None
+        mu: Any
+        if self.potential_columns is None:
+            mu = kernel.potential(self.potential_file)
+        else:
+            columns = derive_seed(seed, "columns")
+            estimate = estimate_potential(kernel, self.potential_columns, random_state=columns)
+            mu, self.mu_errors_ = estimate.values, estimate.standard_errors
         herd = kernel_herding(
-            kernel,
-            self.n_samples,
-            alpha=self.alpha_,
-            replacement=self.replacement,
-            potential=kernel.potential(self.potential_file),
+            kernel, self.n_samples, alpha=self.alpha_, replacement=self.replacement, potential=mu
         )
         self.indices_: Int[np.ndarray, " m"] = herd.indices
         self.mu_: Float[np.ndarray, " n"] = herd.potential
@@ -150,13 +163,20 @@ class RDSSSelector(BaseEstimator):
             raise ValueError(
                 "standardize works on embeddings, but kernel='precomputed' passes a kernel matrix"
             )
+        if self.potential_columns is not None:
+            at_least("potential_columns", self.potential_columns, 2)
+            if self.potential_file is not None:
+                raise ValueError(
+                    f"potential_columns = {self.potential_columns} estimates the potential, and potential_file keeps "
+                    "an exact one; give one of them"
+                )
 
     def _validated(self, X: Any) -> np.ndarray:
         if isinstance(X, torch.Tensor):
             X = as_matrix(X)
         return validate_data(self, X, dtype=(np.float64, np.float32), ensure_min_samples=2)
 
-    def _kernel(self, X: np.ndarray) -> PoolKernel:
+    def _kernel(self, X: np.ndarray, seed: int) -> PoolKernel:
         self.sigma_ = None
         if self.kernel == "precomputed":
             return PoolKernel.from_matrix(X, block_size=self.block_size, device=self.device)
@@ -164,8 +184,9 @@ class RDSSSelector(BaseEstimator):
         if not callable(self.kernel):
             self.sigma_ = self.sigma
             if self.sigma == "median":
-                sample = self.median_subsample
-                self.sigma_ = median_bandwidth(X, max_points=sample, random_state=self.random_state)
+                self.sigma_ = median_bandwidth(
+                    X, max_points=self.median_subsample, random_state=seed, device=self.device
+                )
         return PoolKernel.from_rows(
             X, sigma=self.sigma_, kernel=self.kernel, block_size=self.block_size, device=self.device
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from classic_ml.random_state import RandomState, as_generator
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class SolutionSet:
             raise ValueError(f"max_solutions = {max_solutions} must not be negative; None means all")
         return (list(s) for s in itertools.islice(itertools.product(*self.classes), max_solutions))
 
-    def sample(self, n: int, random_state: int | None = None) -> list[list[Any]]:
+    def sample(self, n: int, random_state: RandomState = None) -> list[list[Any]]:
         """`n` solutions drawn uniformly and independently."""
         if n < 0:
             raise ValueError(f"n = {n} must not be negative")
-        rng = np.random.default_rng(random_state)
+        rng = as_generator(random_state)
         return [[members[rng.integers(len(members))] for members in self.classes] for _ in range(n)]

@@ -7,10 +7,9 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors.torch import save_file
-
 from interp.core.files import atomic_write
 from interp.core.messages import one_of
+from interp.core.tensor_files import write_tensors
 
 if TYPE_CHECKING:
     from interp.core.trainer import Trainer
@@ -92,7 +91,6 @@ class KeepBest(_Monitor):
 
     def on_evaluate(self, trainer: Trainer, step: int, metrics: dict[str, float]) -> None:
         if self.improved(metrics) and trainer.runtime.rank == 0:
-            # One entry only: safetensors writes several in an order that differs from run to run.
             about = json.dumps({"step": step, self.monitor: self.best})
             with atomic_write(self.path) as temporary:
-                save_file(trainer.weights(), temporary, metadata={"best": about})
+                write_tensors(temporary, trainer.weights(), {"best": about})

@@ -3,14 +3,17 @@
 step_00001234/
   model.safetensors   the weights of every module, keys `<module>.<parameter>`
   state.pt            optimiser, task, stream, generators: tensors, numbers and strings (weights_only)
-  meta.json           schema version, step, checksums of the other two, configuration, environment
+  meta.json           schema version, step, checksums of the other two and of itself, configuration, environment
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,19 +21,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from interp.core.files import read_json, sha256_file, sync, write_json
+from interp.core.files import open_regular, read_json, read_sealed_json, sha256_file, sync, write_sealed_json
+from interp.core.tensor_files import read_tensors, write_tensors
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 WEIGHTS, STATE, META = "model.safetensors", "state.pt", "meta.json"
+_STEP = re.compile(r"step_([0-9]{1,18})")
+# What atomic writes and ours leave when the process is killed. A user's own notes.tmp-old is none of it.
+_LEFTOVER = re.compile(r"(step_[0-9]+|.+\.(json|jsonl|safetensors|yaml))\.tmp-(old-)?[0-9]+")
 
 
 class DamagedCheckpoint(ValueError):
     """A checkpoint with a file that is missing, cut short or changed."""
+
+
+class UnknownSchema(ValueError):
+    """A checkpoint of another release."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +75,14 @@ def save_checkpoint(
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        save_file(
-            {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, aside / WEIGHTS
+        sums = {WEIGHTS: write_tensors(aside / WEIGHTS, weights), STATE: _write_state(aside / STATE, state)}
+        write_sealed_json(
+            aside / META, {"schema_version": SCHEMA_VERSION, "step": step, "sha256": sums, **meta}
         )
-        torch.save(state, aside / STATE)
-        sums = {name: sha256_file(aside / name) for name in (WEIGHTS, STATE)}
-        write_json(aside / META, {"schema_version": SCHEMA_VERSION, "step": step, "sha256": sums, **meta})
         for name in (WEIGHTS, STATE):
             sync(aside / name)
         sync(aside)
-        if target.exists():
-            _remove(target)
+        _make_room(target)
         os.replace(aside, target)
         sync(folder)
     except BaseException:
@@ -86,16 +93,60 @@ def save_checkpoint(
     return target
 
 
+class _NotingFile(io.BufferedWriter):
+    """Remembers the system's error: `torch.save` reports only that its archive came out too short."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+def _write_state(path: Path, state: Mapping[str, Any]) -> str:
+    file = _NotingFile(io.FileIO(path, "w"))
+    try:
+        torch.save(state, file)
+        file.close()
+    except (RuntimeError, OSError) as error:
+        with contextlib.suppress(OSError):
+            file.close()
+        raise (file.error or error) from None
+    return sha256_file(path)
+
+
+def _step_of(path: Path) -> int | None:
+    """The step of a checkpoint's final name; None for any other name, and for what is no folder."""
+    match = _STEP.fullmatch(path.name)
+    return int(match[1]) if match and path.is_dir() else None
+
+
 def _complete(folder: Path) -> list[Path]:
     """Checkpoint folders in order of their steps; a folder has its final name only when it is complete."""
     if not folder.is_dir():
         return []
-    paths = (path for path in folder.iterdir() if path.name.startswith("step_") and path.name[5:].isdigit())
-    return sorted(paths, key=lambda path: int(path.name[5:]))
+    found = [(step, path) for path in folder.iterdir() if (step := _step_of(path)) is not None]
+    return [path for _, path in sorted(found)]
+
+
+def _make_room(target: Path) -> None:
+    """Clear the final name: an older checkpoint goes, a file that somebody put there is set aside."""
+    if target.is_dir():
+        _remove(target)
+    elif os.path.lexists(target):
+        kept = target.with_name(f"{target.name}.in-the-way-{os.getpid()}")
+        os.replace(target, kept)
+        logger.warning("%s was no checkpoint and is %s now", target, kept)
 
 
 def _remove(path: Path) -> None:
-    """Take the final name away first, so that no half of a checkpoint ever bears it."""
+    """Take the final name away first, so that no half of a checkpoint ever bears it. Of a link only the link goes."""
+    if path.is_symlink():
+        path.unlink()
+        return
     aside = path.with_name(f"{path.name}.tmp-old-{os.getpid()}")
     os.replace(path, aside)
     shutil.rmtree(aside)
@@ -111,11 +162,13 @@ def remove_after(folder: str | os.PathLike[str], step: int) -> list[Path]:
     """Delete the checkpoints past `step`, which a run that goes on from there replaces, and what interrupted
     writes left behind. Returns the checkpoints that went."""
     for path in Path(folder).glob("*.tmp-*"):
-        if path.is_dir():
+        if not _LEFTOVER.fullmatch(path.name):
+            continue
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink()
-    later = [path for path in _complete(Path(folder)) if int(path.name[5:]) > step]
+    later = [path for path in _complete(Path(folder)) if (_step_of(path) or 0) > step]
     for path in later:
         _remove(path)
     return later
@@ -129,31 +182,37 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     path = Path(path)
     for name in (META, WEIGHTS, STATE):
         if not (path / name).is_file():
-            raise DamagedCheckpoint(f"{path} is not a whole checkpoint: {name} is missing")
+            raise DamagedCheckpoint(f"{path} is not a whole checkpoint: {name} is missing or no file")
     try:
-        meta = read_json(path / META)
+        version = read_json(path / META, dict).get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise UnknownSchema(
+                f"{path / META} has schema_version {version!r}; this release reads {SCHEMA_VERSION}: finish the run "
+                "with the release that began it"
+            )
+        meta = read_sealed_json(path / META, ("step", "sha256"))
+    except UnknownSchema:
+        raise
     except ValueError as error:
         raise DamagedCheckpoint(str(error)) from error
-    version = meta.get("schema_version") if isinstance(meta, dict) else None
-    if version != SCHEMA_VERSION:
-        raise ValueError(f"{path / META} has schema_version {version!r}; this release reads {SCHEMA_VERSION}")
-    for name, expected in meta["sha256"].items():
-        if sha256_file(path / name) != expected:
+    named = _step_of(path)
+    if named is not None and named != meta["step"]:
+        raise DamagedCheckpoint(
+            f"{path} is the checkpoint of step {meta['step']} by its {META}: it was renamed"
+        )
+    for name in (WEIGHTS, STATE):
+        if sha256_file(path / name) != meta["sha256"].get(name):
             raise DamagedCheckpoint(
                 f"{path / name} is corrupt (its checksum differs from the one in {META}); delete {path} to go on from "
                 "the checkpoint before it"
             )
     try:
-        state = torch.load(path / STATE, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
+        with open_regular(path / STATE) as file:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
         raise ValueError(f"{path / STATE} holds more than tensors, numbers and strings: {error}") from error
-    return Checkpoint(
-        path=path,
-        step=meta["step"],
-        weights=load_file(path / WEIGHTS),
-        state=state,
-        meta=meta,
-    )
+    weights = read_tensors(path / WEIGHTS, floating=False, finite=False)
+    return Checkpoint(path=path, step=meta["step"], weights=weights, state=state, meta=meta)
 
 
 def load_latest(folder: str | os.PathLike[str]) -> Checkpoint | None:

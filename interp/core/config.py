@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from interp.core.device import dtype_name
-from interp.core.files import atomic_write, read_json, write_json
+from interp.core.files import atomic_write, read_json, read_regular, write_json
 from interp.core.messages import nearest
 
 T = TypeVar("T")
@@ -149,15 +149,27 @@ def load_config(path: str | os.PathLike[str], cls: type[T]) -> T:
     """
     path = Path(path)
     if path.suffix == ".json":
-        return from_dict(cls, read_json(path))
+        return read_record(path, cls)
     _check_suffix(path)
     import yaml
 
     try:
-        mapping = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not valid YAML: {error}") from error
-    return from_dict(cls, {} if mapping is None else mapping)
+        mapping = yaml.safe_load(read_regular(path))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ValueError(f"{path} is not valid YAML: {str(error) or 'nested too deeply'}") from error
+    return _named(path, cls, {} if mapping is None else mapping)
+
+
+def read_record(path: str | os.PathLike[str], cls: type[T]) -> T:
+    """Read a JSON file into dataclass `cls`. Raises ValueError naming the file, whatever is wrong with it."""
+    return _named(Path(path), cls, read_json(path, dict))
+
+
+def _named(path: Path, cls: type[T], mapping: Any) -> T:
+    try:
+        return from_dict(cls, mapping)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def save_config(path: str | os.PathLike[str], config: Any) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.core.files import atomic_write
+from interp.core.files import atomic_write, canonical, parse_json, read_regular
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+logger = logging.getLogger(__name__)
 FILE = "metrics.jsonl"
 CLOCK = ("seconds", "samples", "samples_per_second")  # columns about the run's progress, not its results
 
@@ -96,13 +99,26 @@ class History:
         if not path.exists():
             return cls()
         rows = []
-        lines = path.read_text(errors="replace").split("\n")[:-1]
-        for number, line in enumerate(lines, start=1):
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{path}, line {number} is not JSON ({error}); remove the line") from error
+        for number, line in enumerate(read_regular(path).split(b"\n")[:-1], start=1):
+            row = parse_json(line, f"{path}, line {number},")
+            if not isinstance(row, dict) or type(row.get("step")) is not int:
+                raise ValueError(
+                    f"{path}, line {number}, is no row of a run: it has no whole number `step`; remove it"
+                )
+            rows.append(row)
         return cls([row for row in rows if until is None or row["step"] <= until])
+
+    def tally(self) -> list[Any]:
+        """How many rows there are, and the SHA-256 of their results: to tell later whether any was lost."""
+        text = "".join(canonical({k: v for k, v in row.items() if k not in CLOCK}) for row in self.rows)
+        return [len(self.rows), hashlib.sha256(text.encode()).hexdigest()]
+
+    def check(self, tally: list[Any], folder: str | os.PathLike[str]) -> None:
+        """Warn where these rows, read from `folder`, are not those that `tally` counted; the run itself is whole."""
+        if self.tally() != tally:
+            cut = len(self) != tally[0]
+            what = f"{len(self)} of {tally[0]} rows that" if cut else "other numbers than those that"
+            logger.warning("%s holds %s were logged up to this checkpoint", Path(folder) / FILE, what)
 
     def rewrite(self, folder: str | os.PathLike[str]) -> None:
         """Make `folder/metrics.jsonl` hold exactly these rows (rows past a resumed checkpoint go)."""

@@ -19,9 +19,10 @@ from interp.core.checkpoint import (
     remove_after,
     save_checkpoint,
 )
-from interp.core.config import first_difference, to_dict
+from interp.core.config import to_dict
 from interp.core.device import RngBundle, derive_seed, seed_everything
 from interp.core.history import History
+from interp.core.identity import Identity
 from interp.core.stream import DataStream
 from interp.core.trainer_config import FREE_TO_CHANGE
 
@@ -45,6 +46,7 @@ def save(trainer: Trainer, task: Any, stream: DataStream) -> None:
             "seconds": trainer.seconds,
             "stop_reason": trainer.stop_reason,
             "generators": generators,
+            "history": trainer.history.tally(),
         }
         meta = {
             "config": _fixed_config(trainer, task),
@@ -118,6 +120,7 @@ def restore(trainer: Trainer, task: Any, stream: DataStream, checkpoint: Checkpo
     trainer.skipped_steps, trainer.stop_reason = state["skipped_steps"], state["stop_reason"]
     if trainer.tracker.folder is not None:
         trainer.history = History.read(trainer.tracker.folder, until=trainer.step)
+        trainer.history.check(state["history"], trainer.tracker.folder)
     _remove_replaced(trainer, after=checkpoint.step)
     if checkpoint.meta["max_steps"] != trainer.max_steps:
         logger.warning(
@@ -153,10 +156,8 @@ def _fixed_config(trainer: Trainer, task: Any) -> dict[str, Any]:
 
 
 def _compare(asked: dict[str, Any], checkpoint: Checkpoint) -> None:
-    differing = first_difference(checkpoint.meta["config"], asked)
-    if differing is not None:
-        name, before, now = differing
-        raise ValueError(
-            f"{checkpoint.path} was made with {name} = {before!r}, this run asks for {now!r}; use the same value, "
-            "another folder, or start anew (resume=None, --no-resume)"
-        )
+    Identity("run", asked).check(
+        Identity("run", checkpoint.meta["config"]),
+        checkpoint.path,
+        "use the same settings, another folder, or start anew (resume=None, --no-resume)",
+    )

@@ -70,7 +70,9 @@ class WandbTracker(Tracker):
 
         super().__init__(out_dir, config=config)
         ours = self.folder / WANDB_FILE if self.folder is not None else None
-        known: dict[str, Any] = read_json(ours) if ours is not None and ours.exists() else {"runs": []}
+        known: dict[str, Any] = {"runs": []}
+        if ours is not None and ours.exists():
+            known = read_json(ours, dict, ("group", "runs"))
         run_id = uuid.uuid4().hex[:8]
         group = (
             group or known.get("group") or f"{name or (self.folder.name if self.folder else 'run')}-{run_id}"
@@ -83,6 +85,7 @@ class WandbTracker(Tracker):
             config={**config, "environment": environment()},
             dir=os.fspath(self.folder) if self.folder is not None else None,
             mode=os.environ.get("WANDB_MODE", "offline"),  # type: ignore[arg-type]
+            reinit="create_new",  # a run that the user has open stays his
         )
         if ours is not None:
             write_json(ours, {"group": group, "runs": [*known["runs"], run_id]})
@@ -126,6 +129,7 @@ def make_tracker(
         else:
             try:
                 return WandbTracker(out_dir, config=config or {}, project=project, group=group, name=name)
-            except wandb.Error as error:
-                warn_once(logger, "failed", f"W&B could not start ({error}): logging to a file only")
+            except (wandb.Error, ValueError, OSError) as error:  # ValueError: of its settings, WANDB_MODE say
+                reason = " ".join(str(error).split())
+                warn_once(logger, "failed", f"W&B could not start ({reason}): logging to a file only")
     return Tracker(out_dir, config=config)

@@ -22,6 +22,7 @@ from interp.core.config import to_dict
 from interp.core.device import RngBundle, derive_seed, deterministic_algorithms, environment, seed_everything
 from interp.core.history import History
 from interp.core.interrupts import Interrupts
+from interp.core.lock import RunLock
 from interp.core.means import Means, number
 from interp.core.progress import progress
 from interp.core.runtime import Runtime
@@ -114,14 +115,15 @@ class Trainer:
                 in that folder), None starts anew and removes the checkpoints in `out_dir`.
 
         Raises:
-            ValueError: settings that don't fit the task, a checkpoint of another configuration or a damaged one.
+            ValueError: settings that don't fit the task, a checkpoint of another configuration or a damaged one;
+                `out_dir` is in use by another run.
             FloatingPointError: a loss that is NaN or infinite; names the step and the last checkpoint.
             KeyboardInterrupt: after the first Ctrl-C, when the run is saved.
         """
         self._reset()
         self._check(task, valid)
         seed_everything(self.config.seed)
-        with deterministic_algorithms(self.config.deterministic):
+        with self._lock(), deterministic_algorithms(self.config.deterministic):
             self._set_up(task)
             self.max_steps = self._steps(stream)
             if not hasattr(task, "update"):
@@ -421,6 +423,12 @@ class Trainer:
             for module in modules.values():
                 module.compile(backend=backend)
         self._wrapped = {name: self.runtime.setup(module) for name, module in modules.items()}
+
+    def _lock(self) -> contextlib.AbstractContextManager[Any]:
+        """The run's folder has one writer."""
+        if self.config.out_dir is None or self.runtime.rank > 0:
+            return contextlib.nullcontext()
+        return RunLock(self.config.out_dir, "training")
 
     def _steps(self, stream: DataStream) -> int:
         if self.config.max_steps is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from interp.models.chat_endpoint import ChatReply
+from interp.models.chat import ChatReply
 from interp.recall.narration import Pair
 from interp.recall.parsing import ParsedAnswer, parse_answer
 from interp.recall.prompts import RecallPrompt

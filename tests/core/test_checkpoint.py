@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import shutil
@@ -15,12 +17,13 @@ from interp.core.checkpoint import (
     META,
     STATE,
     WEIGHTS,
+    DamagedCheckpoint,
     latest_checkpoint,
     load_checkpoint,
     remove_after,
     save_checkpoint,
 )
-from interp.core.files import sha256_file
+from interp.core.files import read_sealed_json, sha256_file, write_sealed_json
 from tests.core.processes import start
 
 
@@ -44,7 +47,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert torch.equal(loaded.state["moments"], torch.arange(4.0))
     assert (loaded.state["position"], loaded.state["nested"]) == (12, [{"a": None}])
     assert loaded.meta["config"] == {"lr": 0.1}
-    assert loaded.meta["schema_version"] == 1
+    assert loaded.meta["schema_version"] == 2
 
 
 def test_tied_and_transposed_weights_are_saved(tmp_path):
@@ -82,7 +85,7 @@ def test_later_checkpoints_and_leftovers_are_removed(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step_00000001", "step_5_of_mine"]
 
 
-@pytest.mark.parametrize("where", ["save_file", "torch.save", "write_json", "os.replace"])
+@pytest.mark.parametrize("where", ["write_tensors", "torch.save", "write_sealed_json", "os.replace"])
 def test_a_failure_leaves_the_previous_one_and_no_rubbish(tmp_path, monkeypatch, where):
     save(tmp_path, 1)
 
@@ -110,7 +113,7 @@ def die_inside(folder, where):
 
 
 @pytest.mark.parametrize(
-    "where", ["save_file", "torch.save", "write_json", "sync", "os.replace", "shutil.rmtree"]
+    "where", ["write_tensors", "torch.save", "write_sealed_json", "sync", "os.replace", "shutil.rmtree"]
 )
 def test_sigkill_inside_a_save_leaves_a_loadable_newest(tmp_path, where):
     save(tmp_path, 1, keep_last=1)
@@ -147,16 +150,16 @@ def test_a_broken_meta_file_is_named(tmp_path):
 def test_a_missing_file_is_named(tmp_path, name):
     path = save(tmp_path, 1)
     (path / name).unlink()
-    with pytest.raises(ValueError, match=f"{name} is missing"):
+    with pytest.raises(ValueError, match=f"{name} is missing or no file"):
         load_checkpoint(path)
 
 
-@pytest.mark.parametrize("version", [2, None, "1"])
+@pytest.mark.parametrize("version", [1, 3, None, "2"])
 def test_an_unknown_schema_is_refused(tmp_path, version):
     path = save(tmp_path, 1)
     meta = json.loads((path / META).read_text())
     (path / META).write_text(json.dumps({**meta, "schema_version": version}))
-    with pytest.raises(ValueError, match=rf"schema_version {version!r}; this release reads 1"):
+    with pytest.raises(ValueError, match=rf"schema_version {version!r}; this release reads 2"):
         load_checkpoint(path)
 
 
@@ -167,9 +170,107 @@ def test_a_state_with_code_in_it_is_not_run(tmp_path):
 
     path = save(tmp_path, 1)
     torch.save({"payload": Payload()}, path / STATE)
-    meta = json.loads((path / META).read_text())
+    meta = read_sealed_json(path / META)
     meta["sha256"][STATE] = sha256_file(path / STATE)
-    (path / META).write_text(json.dumps(meta))
+    write_sealed_json(path / META, meta)
     with pytest.raises(ValueError, match=rf"{path / STATE} holds more than tensors"):
         load_checkpoint(path)
     assert path.exists()
+
+
+def change(meta, name, value):
+    content = json.loads(meta.read_text())
+    content[name] = value
+    meta.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("step", 11), ("sha256", {}), ("sha256", {"/dev/zero": "0"}), ("config", {"lr": 0.2}), ("seal", None)],
+)
+def test_a_meta_file_that_was_changed_is_not_believed(tmp_path, name, value):
+    path = save(tmp_path, 12)
+    change(path / META, name, value)
+    with pytest.raises(DamagedCheckpoint, match=rf"{path / META} was changed after it was written"):
+        load_checkpoint(path)
+
+
+def test_file_names_in_a_meta_file_are_never_opened(tmp_path):
+    path = save(tmp_path, 1)
+    meta = read_sealed_json(path / META)
+    write_sealed_json(path / META, {**meta, "sha256": {"/dev/zero": "0", **meta["sha256"]}})
+    assert load_checkpoint(path).step == 1
+    write_sealed_json(path / META, {**meta, "sha256": {WEIGHTS: meta["sha256"][WEIGHTS]}})
+    with pytest.raises(DamagedCheckpoint, match=rf"{path / STATE} is corrupt"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, STATE, META])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path, name):
+    path = save(tmp_path, 1)
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(DamagedCheckpoint, match=f"{name} is missing or no file"):
+        load_checkpoint(path)
+
+
+def test_a_checkpoint_under_another_step_is_not_believed(tmp_path):
+    save(tmp_path, 14).rename(tmp_path / "step_00000015")
+    with pytest.raises(DamagedCheckpoint, match=r"is the checkpoint of step 14 by its meta\.json"):
+        load_checkpoint(tmp_path / "step_00000015")
+    (tmp_path / "step_00000015").rename(tmp_path / "best")
+    assert load_checkpoint(tmp_path / "best").step == 14
+
+
+def test_names_that_are_no_checkpoints_do_not_stop_a_run(tmp_path, caplog):
+    for name in ("step_\u00b2", "step_\u0664", "step_", "step_-1", "step_9x", "step_" + "9" * 30):
+        (tmp_path / name).mkdir()
+    (tmp_path / "step_00000007").write_text("mine")
+    (tmp_path / "step_00000005").symlink_to("nowhere")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    assert latest_checkpoint(tmp_path) is None
+    assert remove_after(tmp_path, -1) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+    for step in (5, 7):
+        assert load_checkpoint(save(tmp_path, step)).step == step
+    assert (tmp_path / f"step_00000007.in-the-way-{os.getpid()}").read_text() == "mine"
+    assert os.readlink(tmp_path / f"step_00000005.in-the-way-{os.getpid()}") == "nowhere"
+    assert caplog.text.count("was no checkpoint") == 2
+
+
+def test_of_a_linked_checkpoint_only_the_link_is_removed(tmp_path):
+    elsewhere = save(tmp_path / "elsewhere", 3)
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / elsewhere.name).symlink_to(elsewhere)
+    assert load_checkpoint(latest_checkpoint(run)).step == 3
+    assert [p.name for p in remove_after(run, 2)] == [elsewhere.name]
+    assert list(run.iterdir()) == []
+    assert load_checkpoint(elsewhere).step == 3
+
+
+def test_only_our_own_leftovers_are_removed(tmp_path):
+    ours = ("step_00000009.tmp-12", "step_00000009.tmp-old-12")
+    for name in ours:
+        (tmp_path / name).mkdir()
+    for name in ("metrics.jsonl.tmp-9", "weights.safetensors.tmp-9"):
+        (tmp_path / name).touch()
+    theirs = ("notes.tmp-old", "notes.tmp-12", "step_5.tmp-mine", "run.json.tmp-")
+    for name in theirs:
+        (tmp_path / name).touch()
+    remove_after(tmp_path, 0)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(theirs)
+
+
+def test_a_disk_that_fills_up_in_the_state_is_named_as_such(tmp_path, monkeypatch):
+    class Full(io.FileIO):
+        def write(self, data):
+            if self.tell() > 5000:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().write(data)
+
+    monkeypatch.setattr(checkpoints.io, "FileIO", Full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        save(tmp_path, 1, state={"moments": torch.zeros(100_000)})
+    assert caught.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []

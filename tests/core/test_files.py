@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from interp.core import files
-from interp.core.files import atomic_write, cache_dir, check_folder, read_json, sha256_file, write_json
+from interp.core.files import (
+    atomic_write,
+    cache_dir,
+    check_folder,
+    read_json,
+    read_json_lines,
+    read_sealed_json,
+    sha256_file,
+    write_json,
+    write_sealed_json,
+)
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path):
@@ -128,3 +141,76 @@ def test_a_folder_is_checked_before_it_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(files.os, "access", lambda *_: False)
     with pytest.raises(ValueError, match="can't be written to"):
         check_folder("out", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
+        ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
+        ('{"a": NaN}', "NaN is no JSON number"),
+        ('{"a": -Infinity}', "-Infinity is no JSON number"),
+        ('{"a": 1e999}', "too large"),
+        ('{"a": 1, "a": 2}', "'a' comes twice"),
+        ("[1]", "holds a list, not a dict"),
+        ("3", "holds a int, not a dict"),
+        ('{"b": 1}', "lacks 'a', 'c'"),
+    ],
+)
+def test_a_json_file_is_not_believed_as_it_stands(tmp_path, content, message):
+    path = tmp_path / "meta.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=f"(?s)meta.json.*{message}"):
+        read_json(path, dict, ("a", "c"))
+
+
+def test_nan_of_other_libraries_may_be_let_pass(tmp_path):
+    (tmp_path / "a.json").write_text("[NaN, Infinity, 1e999]")
+    assert repr(read_json(tmp_path / "a.json", nan=True)) == "[nan, inf, inf]"
+
+
+def test_pipes_and_devices_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        for read in (read_json, sha256_file, lambda path: list(read_json_lines(path))):
+            with pytest.raises(ValueError, match="is not a regular file"):
+                read(path)
+
+
+def test_a_broken_line_is_named(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": 1}\n\n{"a": 2\n')
+    with pytest.raises(ValueError, match=r"rows\.jsonl, line 3, is not valid JSON"):
+        list(read_json_lines(path))
+
+
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    names = [f"a.json.tmp-{pid}" for pid in (process.pid, os.getppid(), "mine", "\u00b2", 2**80)] + [
+        "b.json.tmp-1"
+    ]
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1, 1))
+    (tmp_path / "c.json.tmp-999999").touch()  # a live writer on another machine, perhaps
+    write_json(tmp_path / "a.json", 1)
+    write_json(tmp_path / "c.json", 1)
+    left = {p.name for p in tmp_path.iterdir()}
+    assert left == {*names, "a.json", "c.json", "c.json.tmp-999999"} - {names[0], f"a.json.tmp-{2**80}"}
+
+
+def test_a_sealed_file_says_when_it_was_changed(tmp_path):
+    path = tmp_path / "meta.json"
+    content = {"step": 15, "nested": {"a": [1, 2.5, None], "2": "\u00fc"}, "tuple": (1, 2), 3: "x"}
+    write_sealed_json(path, content)
+    assert read_sealed_json(path, ("step",)) == json.loads(json.dumps(content))
+    text = path.read_text()
+    for before, after in (("15", "14"), ("2.5", "2.50001"), ("null", "0"), ('"x"', '"y"')):
+        path.write_text(text.replace(before, after))
+        with pytest.raises(ValueError, match=r"meta\.json was changed after it was written"):
+            read_sealed_json(path)
+    path.write_text(text.replace("\n", ""))  # how it is laid out says nothing
+    assert read_sealed_json(path)["step"] == 15
+    with pytest.raises(ValueError, match=r"meta\.json lacks 'other'"):
+        read_sealed_json(path, ("other",))

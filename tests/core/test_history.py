@@ -46,7 +46,7 @@ def test_a_half_written_last_line_is_left_out_and_a_damaged_one_is_named(tmp_pat
     path.write_text('{"step": 1}\n{"step": 2')
     assert History.read(tmp_path).rows == [{"step": 1}]
     path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2 is not JSON"):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2, is not valid JSON"):
         History.read(tmp_path)
 
 
@@ -59,3 +59,20 @@ def test_a_panel_for_every_metric():
     panels = many.plot().axes
     assert [ax.get_visible() for ax in panels] == [True] * 4 + [False] * 2
     assert len(history().plot(["loss"]).axes) == 1
+
+
+@pytest.mark.parametrize("line", ["[1]", "3", '{"loss": 1}', '{"step": "1"}', '{"step": true}', "[" * 99_999])
+def test_a_line_that_is_no_row_is_named(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 2,"):
+        History.read(tmp_path)
+
+
+def test_lost_and_changed_rows_are_told(caplog):
+    whole = history()
+    whole.check(history().tally(), "run")
+    assert caplog.text == ""
+    History(whole.rows[:1]).check(whole.tally(), "run")
+    assert "holds 1 of 3 rows that were logged" in caplog.text
+    History([{**whole.rows[0], "loss": 2.0}, *whole.rows[1:]]).check(whole.tally(), "run")
+    assert "holds other numbers than" in caplog.text

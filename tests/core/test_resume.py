@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
+import re
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
-from interp.core.callbacks import EarlyStopping, KeepBest
+from interp.core.callbacks import Callback, EarlyStopping, KeepBest
 from interp.core.checkpoint import WEIGHTS, latest_checkpoint, load_checkpoint
+from interp.core.lock import FolderInUse
 from interp.core.runtime import Runtime
 from interp.core.stream import ArrayStream
 from interp.core.trainer import Trainer, TrainerConfig
@@ -207,10 +211,10 @@ def test_early_stopping_and_the_best_weights_survive(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"batch_size": 8}, r"trainer\.batch_size = 16, this run asks for 8"),
-        ({"accumulate": 4}, r"trainer\.accumulate = 2, this run asks for 4"),
-        ({"seed": 5}, r"trainer\.seed = 0, this run asks for 5"),
-        ({"task": Dropout(lr=1e-3)}, r"task\.lr = 0\.01, this run asks for 0\.001"),
+        ({"batch_size": 8}, r"trainer\.batch_size was 16 there and is 8 here"),
+        ({"accumulate": 4}, r"trainer\.accumulate was 2 there and is 4 here"),
+        ({"seed": 5}, r"trainer\.seed was 0 there and is 5 here"),
+        ({"task": Dropout(lr=1e-3)}, r"task\.lr was 0\.01 there and is 0\.001 here"),
         ({"stream": float_stream(seed=4)}, "seed = 4 .* 3"),
         ({"stream": float_stream(n=59)}, "rows = 59 .* 60"),
         ({"callbacks": (EarlyStopping(),)}, r"callbacks \[\]"),
@@ -226,6 +230,30 @@ def test_what_changes_no_number_may_change(tmp_path, straight):
     run(tmp_path, checkpoint_every=7, keep_last=3, log_every=1, compile="eager", progress=False)
     assert (
         load_checkpoint(latest_checkpoint(tmp_path)).step == load_checkpoint(latest_checkpoint(straight)).step
+    )
+
+
+def test_a_second_run_in_the_folder_is_refused_while_the_first_goes_on(tmp_path):
+    class Second(Callback):
+        told = ""
+
+        def on_log(self, trainer, step, metrics):
+            with ThreadPoolExecutor(1) as pool, pytest.raises(FolderInUse) as caught:
+                pool.submit(run, tmp_path).result()
+            self.told = str(caught.value)
+
+    second = Second()
+    run(tmp_path, stop_at=1, callbacks=(second,))
+    assert f"in use by another training (process {os.getpid()} on" in second.told
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_log_that_was_emptied_is_told(tmp_path, caplog):
+    run(tmp_path, stop_at=13, checkpoint_every=4)
+    (tmp_path / "metrics.jsonl").write_text("")
+    run(tmp_path)
+    assert re.search(
+        r"metrics\.jsonl holds 0 of \d+ rows that were logged up to this checkpoint", caplog.text
     )
 
 

@@ -163,3 +163,34 @@ def test_a_wandb_that_can_not_start_does_not_stop_the_run(tmp_path, monkeypatch,
     monkeypatch.setattr(wandb, "init", refuse)
     assert type(make_tracker("wandb", tmp_path)) is Tracker
     assert "W&B could not start (no API key)" in caplog.text
+
+
+def test_a_run_that_the_user_has_open_stays_open(tmp_path, offline):
+    import wandb
+
+    theirs = wandb.init(project="theirs", dir=str(tmp_path), mode="offline")
+    try:
+        tracker = make_tracker("wandb", tmp_path / "run", project="ours")
+        tracker.log({"loss": 1.0}, 1)
+        assert tracker.run.id != theirs.id
+        tracker.finish()
+        theirs.log({"still": "open"})
+        assert wandb.run is None or wandb.run.id == theirs.id
+    finally:
+        theirs.finish()
+
+
+def test_a_wandb_mode_of_no_meaning_does_not_stop_the_run(tmp_path, offline, monkeypatch, caplog):
+    monkeypatch.setenv("WANDB_MODE", "bogus")
+    monkeypatch.setattr("interp.core.messages._said", set())
+    tracker = make_tracker("wandb", tmp_path)
+    assert type(tracker) is Tracker
+    assert "W&B could not start (1 validation error" in caplog.text
+    assert "'bogus'" in caplog.text
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"group": 1}', "{"])
+def test_a_damaged_record_of_runs_is_named(tmp_path, offline, content):
+    (tmp_path / "wandb.json").write_text(content)
+    tracker = make_tracker("wandb", tmp_path)
+    assert type(tracker) is Tracker

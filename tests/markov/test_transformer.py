@@ -190,7 +190,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(run: TransformerRun, tmp_pat
 def test_a_run_of_other_settings_is_refused(run: TransformerRun, tmp_path: Path) -> None:
     options = {"training": SHORT, "out": tmp_path, "progress": False, "device": "cpu", "model": SMALL}
     train_transformer(SOURCE, CharTokenizer(), **options)
-    with pytest.raises(ValueError, match="was made with task"):
+    with pytest.raises(ValueError, match=r"belongs to another run: task"):
         train_transformer(SOURCE, BPETokenizer(6), **options)
     options["training"] = dataclasses.replace(SHORT, steps=20)
     with pytest.raises(ValueError, match=r"training\.steps = 12"):

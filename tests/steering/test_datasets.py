@@ -113,7 +113,7 @@ def test_refusals(tmp_path: Path) -> None:
         load_pairs([{"question": "q", "answer_matching_behaviour": "x"}])
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"question": 1}\n{"que')
-    with pytest.raises(ValueError, match=r"broken.jsonl, line 2, is not JSON"):
+    with pytest.raises(ValueError, match=r"broken.jsonl, line 2, is not valid JSON"):
         load_pairs(broken)
     with pytest.raises(ValueError, match="there is no such file"):
         load_pairs(tmp_path / "nothing.jsonl")
@@ -121,7 +121,7 @@ def test_refusals(tmp_path: Path) -> None:
         load_pairs(write(tmp_path / "x.csv", [1]))
     with pytest.raises(ValueError, match=r"record 0 of .* is a int"):
         load_pairs(write(tmp_path / "ints.jsonl", [1]))
-    with pytest.raises(ValueError, match="give a list"):
+    with pytest.raises(ValueError, match="holds a dict, not a list"):
         load_pairs(write(tmp_path / "object.json", [{"a": 1}]))
     with pytest.raises(ValueError, match="has no pairs"):
         load_pairs(write(tmp_path / "empty.jsonl", []))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 from classic_ml.selection import (
@@ -46,6 +47,35 @@ def test_distinct_rows_by_a_seed(clusters: tuple[np.ndarray, np.ndarray], select
 def test_separate_groups_get_one_pick_each(clusters: tuple[np.ndarray, np.ndarray], select) -> None:
     X, label = clusters
     assert sorted(label[select(X, 6, random_state=0)]) == list(range(6))
+
+
+def test_activeft_steps_are_adams_on_its_loss(clusters: tuple[np.ndarray, np.ndarray]) -> None:
+    """The same prototypes from the loss written out, in float64, with torch's Adam."""
+    X, _ = clusters
+    rows = torch.from_numpy(X / np.linalg.norm(X, axis=1, keepdims=True))
+    theta = (
+        rows[torch.from_numpy(np.random.default_rng(0).choice(180, 12, replace=False))]
+        .clone()
+        .requires_grad_()
+    )
+    adam = torch.optim.Adam([theta], lr=1e-3)
+    for _ in range(300):
+        attraction = (rows @ theta.T / 0.07).amax(1).mean()
+        among = [torch.cat([theta[:j], theta[j + 1 :]]) @ theta[j] / 0.07 for j in range(12)]
+        loss = torch.stack([a.logsumexp(0) for a in among]).mean() - attraction
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        with torch.no_grad():
+            theta /= theta.norm(dim=1, keepdim=True)
+    distances = torch.cdist(theta.detach(), rows)
+    expected: list[int] = []
+    for row in distances:
+        expected.append(next(int(i) for i in row.argsort() if int(i) not in expected))
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    assert select_activeft(X, 12, random_state=0).tolist() == expected
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_activeft_spreads_over_directions(clusters: tuple[np.ndarray, np.ndarray]) -> None:
@@ -115,8 +145,20 @@ def test_comparison_refuses_nonsense(clusters: tuple[np.ndarray, np.ndarray]) ->
         compare_selectors(X, label[:3], (5,))
     with pytest.raises(ValueError, match="did you mean 'k-means'"):
         compare_selectors(X, label, (5,), ["kmeans"])
-    with pytest.raises(ValueError, match="pool_size = 500"):
-        compare_selectors(X, label, (5,), pool_size=500)
+    for arguments, message in (
+        ({"pool_size": 500}, "pool_size = 500"),
+        ({"pool_size": 0}, "pool_size = 0"),
+        ({"n_repeats": 0}, "n_repeats = 0 must be at least 1"),
+        ({"n_draws": 0}, "n_draws = 0 must be at least 1"),
+        ({"budgets": ()}, "budgets is empty"),
+        ({"selectors": []}, "selectors is empty"),
+        ({"budgets": (5, 135)}, "n_samples = 135"),
+        ({"budgets": (5, 5)}, "5 is there twice"),
+        ({"learner": "svm"}, "learner = 'svm'"),
+        ({"sigma": 0.0}, "sigma = 0.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compare_selectors(X, label, **({"budgets": (5,)} | arguments))
 
 
 @pytest.mark.slow

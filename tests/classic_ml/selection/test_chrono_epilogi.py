@@ -166,6 +166,45 @@ def test_rescaling_and_shifting_change_nothing() -> None:
         assert scaled.history_ == first.history_
 
 
+def test_an_offset_that_leaves_digits_changes_nothing_and_one_that_does_not_is_constant() -> None:
+    """1e11 in float64 goes by steps of 1.5e-5: a series of unit spread varies there, one of spread 1e-5 doesn't."""
+    X, classes = make_noisy_var(600, 16, n_parents=3, n_lags=2, n_replaceable=5, random_state=3)
+    target = classes[0][0]
+    first = ChronoEpilogi(2).fit(X, target=target)
+    for trend in ("c", "ct"):
+        moved = ChronoEpilogi(2, trend=trend).fit(X + 1e11, target=target)
+        assert moved.equivalence_classes_ == first.equivalence_classes_
+    with pytest.raises(ValueError, match="is constant"):
+        ChronoEpilogi(2).fit(1e-5 * X + 1e11, target=target)
+    line = np.column_stack([X, 0.1 + 0.3 * np.arange(600)])
+    with pytest.warns(UserWarning, match=r"never selected: \[16\]"):
+        ChronoEpilogi(2, trend="ct").fit(line, target=target)
+
+
+def test_one_enormous_value_outside_every_window_changes_nothing() -> None:
+    X, _ = white(0, n=600, d=4)
+    X[1:, 0] += 0.5 * X[:-1, 1]
+    expected = ChronoEpilogi(1).fit(X).equivalence_classes_
+    X[-1, 1] = 1e9  # no window holds the last step
+    assert ChronoEpilogi(1).fit(X).equivalence_classes_ == expected == [[0], [1]]
+
+
+def test_a_number_is_a_name_where_columns_are_called_by_numbers() -> None:
+    import pandas as pd
+
+    X, _ = white(0, n=600, d=3)
+    X[1:, 0] += X[:-1, 1]  # column 0 is caused by column 1
+    frame = pd.DataFrame(X, columns=[2, 1, 0])
+    assert ChronoEpilogi(1).fit(frame).selected_features_ == [2, 1]
+    assert ChronoEpilogi(1).fit(frame, target=2).selected_features_ == [2, 1]
+    assert ChronoEpilogi(1).fit(frame, target=0).selected_features_ == [0]
+    assert ChronoEpilogi(1).fit(X, target=0).selected_features_ == [0, 1]
+    named = pd.DataFrame(X, columns=list("abc"))
+    assert ChronoEpilogi(1).fit(named, target=0).selected_features_ == ["a", "b"]
+    with pytest.raises(ValueError, match="target = 0 is no column of X"):
+        ChronoEpilogi(1).fit(pd.DataFrame(X, columns=[10, 11, 12]), target=0)
+
+
 def test_a_target_beside_x_is_forecast_like_a_column() -> None:
     X = copies(0)
     frame = pd.DataFrame(X, columns=[f"unit {i}" for i in range(12)])

@@ -54,3 +54,37 @@ def test_scores_of_a_known_process(chain: np.ndarray) -> None:
     for n_train in (3, 2000):
         with pytest.raises(ValueError, match=f"n_train = {n_train}"):
             forecast_scores(chain, [0, 1], target=0, n_lags=1, n_train=n_train)
+
+
+def test_a_constant_series_causes_nothing_and_needs_no_cause(chain: np.ndarray) -> None:
+    for constant in (np.zeros(2000), np.full(2000, 0.1), np.full(2000, -1e11)):
+        assert granger_p_value(chain[:, 1], constant, 2) == 1.0
+        assert granger_p_value(constant, chain[:, 0], 2) == 1.0
+    with_constant = np.column_stack([chain, np.full(2000, 0.1)])
+    assert select_granger(with_constant, 1) == [1, 4]
+    assert select_granger(with_constant, 1, target=5) == []
+    assert select_granger(chain + 1e11, 1) == [1, 4]
+
+
+def test_too_few_steps_for_the_parameters_are_refused() -> None:
+    """With as many parameters as rows every fit is perfect, and would be evidence for anything."""
+    x, y = np.random.default_rng(0).standard_normal((2, 14))
+    assert 0 < granger_p_value(x, y, 4) < 1
+    with pytest.raises(ValueError, match=r"13 steps are too few for n_lags = 4.*at least 14"):
+        granger_p_value(x[1:], y[1:], 4)
+    with pytest.raises(ValueError, match="same length"):
+        granger_p_value(x, y[1:], 1)
+
+
+def test_scores_do_not_depend_on_where_or_how_large_a_series_is(chain: np.ndarray) -> None:
+    near = forecast_scores(chain, [0, 1], target=0, n_lags=1, n_train=1500)
+    for offset, scale in ((2.0**30, 1.0), (0.0, 1e-150), (0.0, 1e150)):
+        far = forecast_scores(scale * chain + offset, [0, 1], target=0, n_lags=1, n_train=1500)
+        assert far.r2 == pytest.approx(near.r2, abs=1e-5)
+        assert far.rmse == pytest.approx(scale * near.rmse, rel=1e-5)
+    silent = chain.copy()
+    silent[1600, 0] = 0
+    assert forecast_scores(silent, [1], target=0, n_lags=1, n_train=1500).mape == np.inf
+    silent[1500:, 0] = 3
+    with pytest.raises(ValueError, match="constant after n_train = 1500"):
+        forecast_scores(silent, [1], target=0, n_lags=1, n_train=1500)

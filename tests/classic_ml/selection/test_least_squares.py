@@ -157,3 +157,11 @@ def test_a_perfect_forecast_has_a_floor() -> None:
     X[1:, 0] = X[:-1, 1]
     model = Model.of(LaggedGram(X, 0, 1), [0, 1])
     assert model.ssr == pytest.approx(1e-12 * model.gram.total)
+
+
+@pytest.mark.parametrize("kind", ["lr", "f"])
+def test_perfect_fits_are_certain_or_no_evidence(kind: str) -> None:
+    assert nested_test(0.0, 1, 0.0, 2, 10, kind=kind).p_value == 1.0
+    assert nested_test(2.0, 1, 0.0, 2, 10, kind=kind).p_value == 0.0
+    with pytest.raises(ValueError, match="sums of squares"):
+        nested_test(-1.0, 1, 1.0, 2, 10, kind=kind)

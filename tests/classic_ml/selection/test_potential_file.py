@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from classic_ml.selection import PoolKernel, RDSSSelector, potential_file
+from classic_ml.selection.potential_file import array_digest
 
 X = np.random.default_rng(0).standard_normal((100, 3))
 
@@ -27,7 +28,7 @@ class CountingKernel(PoolKernel):
                 self.tiles += 1
             return inner.tile(rows, columns)
 
-        super().__init__(100, tile, block_size=30)
+        super().__init__(100, tile, block_size=30, about=inner.about)
 
 
 def test_interrupted_work_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,14 +58,69 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     RDSSSelector(5, sigma=1.0, potential_file=path).fit(X)
     changed = X.copy()
     changed[77] += 1
-    for selector, rows in (
-        (RDSSSelector(5, sigma=1.1, potential_file=path), X),
-        (RDSSSelector(5, sigma=1.0, block_size=50, potential_file=path), X),
-        (RDSSSelector(5, sigma=1.0, potential_file=path), changed),
-        (RDSSSelector(5, sigma=1.0, potential_file=path), X[:60]),
+    for selector, rows, what in (
+        (RDSSSelector(5, sigma=1.1, potential_file=path), X, "sigma was 1.0 there and is 1.1 here"),
+        (RDSSSelector(5, sigma=1.0, block_size=50, potential_file=path), X, "block_size was 4096"),
+        (RDSSSelector(5, sigma=1.0, kernel="laplacian", potential_file=path), X, "kernel was 'gaussian'"),
+        (RDSSSelector(5, sigma=1.0, potential_file=path), changed, "pool.digest"),
+        (RDSSSelector(5, sigma=1.0, potential_file=path), X[:60], "pool.shape"),
     ):
-        with pytest.raises(ValueError, match="another pool, kernel, sigma or block_size"):
+        with pytest.raises(ValueError, match=f"belongs to another kernel potential: .*{what}.*another file"):
             selector.fit(rows)
     path.write_text("nothing of the kind")
     with pytest.raises(ValueError, match="is no kernel potential"):
         RDSSSelector(5, sigma=1.0, potential_file=path).fit(X)
+    with pytest.raises(ValueError, match="doesn't say what its values depend on"):
+        PoolKernel(100, lambda rows, columns: torch.ones(1)).potential(path)
+
+
+def test_a_row_far_from_all_others_belongs_to_the_pool_too(tmp_path: Path) -> None:
+    """Rows whose kernel with everything is 0 moved next to each other: no kernel row of the others shows it."""
+    path = tmp_path / "mu.safetensors"
+    pool = X.copy()
+    pool[90:] = 1e3 * np.arange(1, 11)[:, None]
+    RDSSSelector(5, sigma=1.0, potential_file=path).fit(pool)
+    moved = pool.copy()
+    moved[90:] = 1e4 + 1e-2 * np.arange(10)[:, None]
+    with pytest.raises(ValueError, match=r"pool\.digest"):
+        RDSSSelector(5, sigma=1.0, potential_file=path).fit(moved)
+
+
+def test_a_changed_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mu.safetensors"
+    RDSSSelector(5, sigma=1.0, potential_file=path).fit(X)
+    good = path.read_bytes()
+    for position in (4, 40, len(good) // 3, len(good) - 500, len(good) - 1):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+        with pytest.raises(ValueError, match=r"mu\.safetensors"):
+            RDSSSelector(5, sigma=1.0, potential_file=path).fit(X)
+    path.write_bytes(good[:-8])
+    with pytest.raises(ValueError, match="is no kernel potential"):
+        RDSSSelector(5, sigma=1.0, potential_file=path).fit(X)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_digest_covers_every_bit_shape_and_type(dtype) -> None:
+    pool = np.random.default_rng(0).standard_normal((7, 3)).astype(dtype)
+    seen = {array_digest(pool), array_digest(pool.reshape(3, 7)), array_digest(pool[::-1])}
+    bits = pool.view(np.uint8).reshape(-1)
+    for position in range(8 * len(bits)):
+        bits[position // 8] ^= 1 << position % 8
+        seen.add(array_digest(pool))
+        bits[position // 8] ^= 1 << position % 8
+    assert len(seen) == 3 + 8 * len(bits)
+    assert array_digest(pool) == array_digest(np.asfortranarray(pool))
+    flipped = pool.copy()
+    flipped[[1, 4], 2] *= -1  # two signs
+    assert array_digest(flipped) not in seen
+
+
+def test_a_kernel_function_is_known_by_its_code(tmp_path: Path) -> None:
+    path = tmp_path / "mu.safetensors"
+    width = 2.0
+    RDSSSelector(5, kernel=lambda A, B: np.exp(-abs(A[:, :1] - B[:, 0]) / width), potential_file=path).fit(X)
+    width = 3.0
+    with pytest.raises(ValueError, match="another kernel potential"):
+        RDSSSelector(
+            5, kernel=lambda A, B: np.exp(-abs(A[:, :1] - B[:, 0]) / width), potential_file=path
+        ).fit(X)

@@ -46,6 +46,9 @@ RESULTS: dict[str, Any] = {
         },
         "tau_gain": [-0.02, -0.1, 0.06],
         "words": [],
+        "deltas": [
+            {"layer": 1, "latent": 3, "positive": 0.5, "negative": -0.25, "contrast": 0.75, "effect": None},
+        ],
         "raw": [],
         "pairs": None,
     },
