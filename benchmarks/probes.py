@@ -55,12 +55,16 @@ def plain_layer(x: Tensor, data: TreeData, rank: int, config: ProbeTraining) -> 
         batch = data.batch(stream.next_batch(config.batch_size))
         z = x[batch.words] @ b
         padded = z[batch.padded]
-        gaps = padded[:, :, None, :] - padded[:, None, :, :]
         pairs = batch.mask[:, :, None] & batch.mask[:, None, :]
-        errors = (batch.distances - gaps.square().sum(-1)).abs() * pairs
+        wanted = padded.new_zeros(pairs.shape)
+        wanted[pairs] = batch.distances
+        gaps = padded[:, :, None, :] - padded[:, None, :, :]
+        errors = (wanted - gaps.square().sum(-1)).abs() * pairs
         distance = (errors.sum((1, 2)) / batch.mask.sum(1) ** 2).mean()
-        unit = functional.normalize(z[batch.heads] - z[batch.dependents], dim=-1)
-        same = (batch.types[:, None] == batch.types[None, :]).to(unit)
+        words = batch.dependents
+        types = batch.types[words]
+        unit = functional.normalize(z[batch.heads[words]] - z[words], dim=-1)
+        same = (types[:, None] == types[None, :]).to(unit)
         angular = (unit @ unit.T - same).square().mean()
         adam.zero_grad()
         (distance + angular).backward()

@@ -27,7 +27,7 @@ from typing import Any
 
 import yaml
 
-from interp.core.messages import one_of
+from interp.core.messages import check_name, one_of
 
 log = logging.getLogger("sweep")
 
@@ -88,7 +88,7 @@ def run_names(configs: list[dict[str, Any]]) -> list[str]:
         parts = (f"{k}={v:.4g}" if isinstance(v := config[k], float) else f"{k}={v}" for k in varying)
         return "_".join(parts) or "run"
 
-    names = [name(c) for c in configs]
+    names = [check_name("the name of a run, made of what is swept,", name(c)) for c in configs]
     return [n if names.count(n) == 1 else f"{n}-{names[:i].count(n)}" for i, n in enumerate(names)]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from classic_ml.random_state import RandomState, as_generator
 from classic_ml.valuation.cells import cell_roc_auc, checked_table
 from classic_ml.valuation.utility import BoolArray, FloatArray
 
@@ -20,7 +21,7 @@ def plant_trigger(
     target: Any,
     fraction: float = 0.15,
     value: float = 1.0,
-    random_state: int | None = None,
+    random_state: RandomState = None,
 ) -> tuple[FloatArray, np.ndarray, BoolArray]:
     """Set `cells` of some rows of class `source` to `value` and their label to `target`.
 
@@ -43,7 +44,7 @@ def plant_trigger(
         raise ValueError(
             f"fraction = {fraction} is {count} of {len(table)} rows, but {len(rows)} rows are of class {source!r}"
         )
-    chosen = np.random.default_rng(random_state).choice(rows, count, replace=False)
+    chosen = as_generator(random_state).choice(rows, count, replace=False)
     poisoned, new_labels = table.copy(), labels.copy()
     poisoned[np.ix_(chosen, np.flatnonzero(columns))] = value
     new_labels[chosen] = target

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from classic_ml.random_state import RandomState, as_generator
 from classic_ml.valuation.utility import BoolArray, FloatArray, IntArray
 
 
@@ -22,7 +23,7 @@ def make_cell_outliers(
     row_fraction: float = 0.4,
     column_fraction: float = 0.4,
     tail_probability: float = 0.01,
-    random_state: int | None = None,
+    random_state: RandomState = None,
 ) -> tuple[FloatArray, BoolArray]:
     """Replace cells by draws from the tails of their class: (X with outliers [n d], mask of them [n d]).
 
@@ -42,7 +43,7 @@ def make_cell_outliers(
             raise ValueError(f"{name} = {value} must be in (0, 1]")
     if not 0 < tail_probability < 1:
         raise ValueError(f"tail_probability = {tail_probability} must be between 0 and 1")
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
     n, d = table.shape
     mean, sd = _class_moments(table, labels)
     reach = -ndtri(tail_probability / 2) * sd
@@ -221,8 +222,11 @@ def _counts(fractions: Sequence[float], total: int) -> list[int]:
 
 
 def _score(estimator: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> float:
-    from sklearn.base import clone
+    from sklearn.base import clone, is_classifier
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(max_iter=1000) if estimator is None else clone(estimator)
-    return float(model.fit(X, y).score(X_test, y_test))
+    from classic_ml.valuation.few_classes import fit_classifier
+
+    chosen = LogisticRegression(max_iter=1000) if estimator is None else estimator
+    fitted = fit_classifier(chosen, X, y) if is_classifier(chosen) else clone(chosen).fit(X, y)
+    return float(fitted.score(X_test, y_test))

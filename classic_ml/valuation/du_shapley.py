@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from classic_ml.random_state import RandomState, as_seed
 from classic_ml.valuation.closed_forms import (
     LinearRegressionWorth,
     checked_gamma,
@@ -144,7 +145,7 @@ def du_shapley_data(
     *,
     empty_value: float | None = None,
     n_repeats: int = 1,
-    random_state: int | None = None,
+    random_state: RandomState = None,
     n_jobs: int | None = None,
     allow_empty: bool = False,
 ) -> DatasetValues:
@@ -159,7 +160,7 @@ def du_shapley_data(
         utility: a `Utility` over rows (`model_utility` makes one), or a function of sorted row indices.
         empty_value: u of no data, for a plain function; None: the function is asked.
         n_repeats: averaging takes away the noise of sampling, not the bias; the paper uses 1.
-        random_state: a seed; None draws one.
+        random_state: None, a seed or a generator of NumPy's, of which a seed is drawn.
         n_jobs: processes, for a plain function.
         allow_empty: let a list hold owners without rows (their value is 0).
 
@@ -173,7 +174,7 @@ def du_shapley_data(
     u = as_utility(utility, n_points=n_rows, empty_value=empty_value, n_jobs=n_jobs)
     before = u.n_calls, u.n_evaluations
     count = len(parts)
-    sets = _sets(parts, n_repeats, np.random.SeedSequence(random_state))
+    sets = _sets(parts, n_repeats, np.random.SeedSequence(as_seed(random_state)))
     asked = u.many(sets, total=2 * count * count * n_repeats).reshape(n_repeats, count, count, 2)
     samples = (asked[..., 1] - asked[..., 0]).mean(2)
     cost = u.n_calls - before[0], u.n_evaluations - before[1]

@@ -24,6 +24,8 @@ def owners(
         ValueError: no rows, a row without an owner or with two, an owner without rows, names that can't be sorted.
         TypeError: indices that aren't whole numbers.
     """
+    import pandas as pd
+
     if _is_list_of_indices(groups):
         for part in map(np.asarray, groups):
             if part.size and part.dtype.kind not in "iu":
@@ -34,7 +36,7 @@ def owners(
         ids = np.asarray(groups)
         if ids.ndim != 1 or not len(ids):
             raise ValueError(f"groups: give an owner for every row [n], got shape {ids.shape}")
-        missing = np.array([g is None or g != g for g in ids.tolist()])
+        missing = pd.isna(ids)  # None, NaN, NaT and NA
         if missing.any():
             raise ValueError(f"groups: row {int(missing.argmax())} has no owner; leave such rows out")
         try:

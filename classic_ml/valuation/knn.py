@@ -7,48 +7,91 @@ Cells: the nearest-neighbour surrogate of 2D-Shapley (Liu et al. 2023, arXiv 230
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from classic_ml.random_state import RandomState, as_generator
 from classic_ml.valuation.cells import checked_table
 from classic_ml.valuation.groups import owners
 from classic_ml.valuation.utility import BoolArray, ClosedForm, FloatArray
 from interp.core.progress import progress as progress_bar
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CELLS_AT_A_TIME = 1 << 24  # distances of validation rows to all rows
+
 
 def knn_shapley(
-    X: npt.ArrayLike, y: npt.ArrayLike, X_val: npt.ArrayLike, y_val: npt.ArrayLike, n_neighbors: int = 10
+    X: npt.ArrayLike,
+    y: npt.ArrayLike,
+    X_val: npt.ArrayLike,
+    y_val: npt.ArrayLike,
+    n_neighbors: int = 10,
+    *,
+    device: str = "cpu",
 ) -> FloatArray:
     """Exact Shapley values [n] of training points under a nearest-neighbour utility.
 
     A set is worth the number of right labels among its `n_neighbors` nearest to a validation point, over
     `n_neighbors` (even if it has fewer points), averaged over validation points.
+
+    Args:
+        X, X_val: [n d] and [n_val d], dense or sparse.
+        device: where distances are computed and sorted: cpu, cuda:0, auto; in float64, on Apple's GPUs in float32.
+
+    Raises:
+        ValueError: shapes that don't fit, values that aren't finite, n_neighbors < 1.
     """
-    (table, labels), (val, val_labels) = checked_table(X, y), checked_table(X_val, y_val)
+    import torch
+
+    (table, labels), (val, val_labels) = checked_table(_dense(X), y), checked_table(_dense(X_val), y_val)
     _check(table, val, n_neighbors)
-    matches = labels[None, :] == val_labels[:, None]
-    return _from_distances(_squared_distances(val, table), matches, n_neighbors)
+    a, b = _tensors(device, val, table)
+    matches = torch.from_numpy(labels[None, :] == val_labels[:, None]).to(a.device)
+    total = torch.zeros(len(table), dtype=a.dtype, device=a.device)
+    step = max(1, CELLS_AT_A_TIME // len(table))
+    for rows, match in zip(a.split(step), matches.split(step), strict=True):
+        total += _from_distances(_squared_distances(rows, b), match, n_neighbors)
+    return (total / len(val)).cpu().numpy().astype(np.float64)
 
 
-def _squared_distances(a: FloatArray, b: FloatArray) -> FloatArray:
+def _dense(X: Any) -> Any:
+    return X.toarray() if hasattr(X, "toarray") else X
+
+
+def _tensors(device: str, val: FloatArray, table: FloatArray) -> tuple[Tensor, Tensor]:
+    """Both tables on the device; centred, as distances between points far from 0 would drown in rounding."""
+    import torch
+
+    from interp.core.device import resolve_device
+
+    where = resolve_device(device)
+    dtype = torch.float32 if where.type == "mps" else torch.float64
+    centre = table.mean(0)
+    first, second = (torch.from_numpy(part - centre).to(where, dtype) for part in (val, table))
+    return first, second
+
+
+def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
     return (a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)
 
 
-def _from_distances(distances: FloatArray, matches: BoolArray, k: int) -> FloatArray:
-    """The recursion from the farthest point to the nearest, for all validation rows [n_val n] at once."""
+def _from_distances(distances: Tensor, matches: Tensor, k: int) -> Tensor:
+    """The recursion from the farthest point to the nearest for validation rows [rows n] at once; summed over them."""
+    import torch
+
     n = distances.shape[1]
-    order = np.argsort(distances, axis=1, kind="stable")
-    a = np.take_along_axis(matches, order, axis=1).astype(np.float64)
-    rank = np.arange(1, n)
-    steps = np.empty_like(a)
+    order = torch.argsort(distances, dim=1, stable=True)
+    a = matches.gather(1, order).to(distances.dtype)
+    rank = torch.arange(1, n, dtype=a.dtype, device=a.device)
+    steps = torch.empty_like(a)
     steps[:, -1] = a[:, -1] * min(k, n) / (k * n)
-    steps[:, :-1] = (a[:, :-1] - a[:, 1:]) * (np.minimum(k, rank) / (k * rank))
-    by_rank = np.cumsum(steps[:, ::-1], axis=1)[:, ::-1]
-    values = np.empty_like(by_rank)
-    np.put_along_axis(values, order, by_rank, axis=1)
-    return values.mean(0)
+    steps[:, :-1] = (a[:, :-1] - a[:, 1:]) * (rank.clamp(max=k) / (k * rank))
+    by_rank = steps.flip(1).cumsum(1).flip(1)
+    return torch.empty_like(by_rank).scatter_(1, order, by_rank).sum(0)
 
 
 def knn_utility(
@@ -63,13 +106,14 @@ def knn_utility(
 
     Give it to `exact_shapley` or `monte_carlo_shapley`; nothing is trained, so a coalition costs a look-up.
     """
-    (table, labels), (val, val_labels) = checked_table(X, y), checked_table(X_val, y_val)
+    (table, labels), (val, val_labels) = checked_table(_dense(X), y), checked_table(_dense(X_val), y_val)
     _check(table, val, n_neighbors)
     _, parts = owners(groups, n_points=len(table))
     owner = np.empty(len(table), np.int64)
     for i, rows in enumerate(parts):
         owner[rows] = i
-    order = np.argsort(_squared_distances(val, table), axis=1, kind="stable")
+    distances = _squared_distances(*_tensors("cpu", val, table))
+    order = np.argsort(distances.numpy(), axis=1, kind="stable")
     owners_by_rank = owner[order]
     matches = labels[order] == val_labels[:, None]
 
@@ -91,36 +135,46 @@ def two_d_knn(
     y_val: npt.ArrayLike,
     n_neighbors: int = 10,
     n_permutations: int = 1000,
-    random_state: int | None = None,
+    random_state: RandomState = None,
     progress: bool | Literal["auto"] = False,
+    *,
+    device: str = "cpu",
 ) -> FloatArray:
     """Cell values [n d]: what a feature adds to the KNN-Shapley value of a row, averaged over orders of the features.
 
     A feature that comes first in an order adds nothing to measure and isn't counted there; one that always came first
     is NaN.  O(n_permutations d n_val n log n).
 
+    Args:
+        X, X_val, device: as for `knn_shapley`.
+        random_state: None, a seed or a generator of NumPy's.
+
     Raises:
         ValueError: fewer than two features, no permutations, shapes that don't fit.
     """
-    (table, labels), (val, val_labels) = checked_table(X, y), checked_table(X_val, y_val)
+    import torch
+
+    (table, labels), (val, val_labels) = checked_table(_dense(X), y), checked_table(_dense(X_val), y_val)
     _check(table, val, n_neighbors)
     n, d = table.shape
     if d < 2 or n_permutations < 1:
         raise ValueError(f"two_d_knn needs two features and a permutation, got {d} and {n_permutations}")
-    rng = np.random.default_rng(random_state)
-    matches = labels[None, :] == val_labels[:, None]
-    total, counts = np.zeros((d, n)), np.zeros((d, 1))
+    rng = as_generator(random_state)
+    a, b = _tensors(device, val, table)
+    matches = torch.from_numpy(labels[None, :] == val_labels[:, None]).to(a.device)
+    total, counts = torch.zeros((d, n), dtype=a.dtype, device=a.device), np.zeros((d, 1))
     for _ in progress_bar(range(n_permutations), desc="2D-KNN", unit="permutation", enabled=progress):
-        distances = np.zeros(matches.shape)
-        before: FloatArray | None = None
-        for j in rng.permutation(d):
-            distances += (val[:, j, None] - table[None, :, j]) ** 2
-            now = _from_distances(distances, matches, n_neighbors)
+        distances = torch.zeros(matches.shape, dtype=a.dtype, device=a.device)
+        before: Tensor | None = None
+        for j in rng.permutation(d).tolist():
+            distances += (a[:, j, None] - b[None, :, j]) ** 2
+            now = _from_distances(distances, matches, n_neighbors) / len(val)
             if before is not None:
                 total[j] += now - before
                 counts[j] += 1
             before = now
-    return np.divide(total, counts, out=np.full((d, n), np.nan), where=counts > 0).T
+    sums = total.cpu().numpy().astype(np.float64)
+    return np.divide(sums, counts, out=np.full((d, n), np.nan), where=counts > 0).T
 
 
 def _check(table: FloatArray, val: FloatArray, n_neighbors: int) -> None:

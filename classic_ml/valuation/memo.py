@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from interp.core.files import atomic_write
+from interp.core.files import atomic_write, parse_json
+from interp.core.identity import Identity
 
 SECONDS_BETWEEN_SAVES = 30.0
 DIGEST_BYTES = 16
@@ -22,39 +25,42 @@ def digest(indices: np.ndarray) -> bytes:
     return hashlib.blake2b(indices.tobytes(), digest_size=DIGEST_BYTES).digest()
 
 
+def _sum(tensors: Mapping[str, Any]) -> str:
+    """SHA-256 of the sets and their values."""
+    parts = (np.ascontiguousarray(tensors[name]) for name in ("digests", "values"))
+    return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+
+
 class Memo(dict[bytes, float]):
     """A dictionary from `digest` to value; with `path` it is read from and written to that file.
 
-    `fingerprint` says which utility the values belong to; a file written for another one is a ValueError.
+    `identity` says which utility the values belong to; a file written for another one is a ValueError.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None, fingerprint: str = "") -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None, identity: Identity | None = None) -> None:
         super().__init__()
         self.path = None if path is None else Path(path)
-        self.fingerprint = fingerprint
+        self.identity = identity
         self._saved_at = time.monotonic()
         self._saved_length = 0
         if self.path is not None and self.path.is_dir():
             raise ValueError(f"memo_file = {str(path)!r} is a folder; name a file in it")
-        if self.path is not None and self.path.exists():
+        if self.path is not None and os.path.lexists(self.path):
             self._read(self.path)
 
     def _read(self, path: Path) -> None:
-        from safetensors import SafetensorError, safe_open
+        from interp.core.tensor_files import read_tensors, tensor_layout
 
-        try:
-            with safe_open(path, framework="numpy") as file:
-                known = (file.metadata() or {}).get("fingerprint")
-                keys, values = file.get_tensor("digests"), file.get_tensor("values")
-        except SafetensorError as error:
-            raise ValueError(
-                f"memo_file = {str(path)!r} is not a file of utilities ({error}); name another"
-            ) from error
-        if known != self.fingerprint:
-            raise ValueError(
-                f"memo_file = {str(path)!r} was written for another utility (model or data differ); "
-                "name another file or delete this one"
-            )
+        layout = tensor_layout(path)
+        n = layout.entries["values"].shape[:1] if "values" in layout.entries else (0,)
+        found = read_tensors(path, {"digests": (*n, DIGEST_BYTES), "values": n}, floating=False)
+        if self.identity is not None:
+            kept = layout.metadata.get("identity")
+            known = None if kept is None else Identity.from_dict(parse_json(kept, path), path)
+            self.identity.check(known, path, "name another file or delete this one")
+        keys, values = (found[name].numpy() for name in ("digests", "values"))
+        if keys.dtype != np.uint8 or values.dtype != np.float64 or layout.metadata.get("sum") != _sum(found):
+            raise ValueError(f"{path} was changed after it was written; delete it or restore it from a copy")
         self.update(zip((key.tobytes() for key in keys), values.tolist(), strict=True))
         self._saved_length = len(self)
 
@@ -69,8 +75,11 @@ class Memo(dict[bytes, float]):
             "digests": keys,
             "values": np.fromiter(self.values(), np.float64, len(self)),
         }
+        about = {"sum": _sum(tensors)}
+        if self.identity is not None:
+            about["identity"] = json.dumps(self.identity.to_dict())
         with atomic_write(self.path) as temporary:
-            save_file(tensors, temporary, metadata={"fingerprint": self.fingerprint})
+            save_file(tensors, temporary, metadata=about)
         self._saved_at, self._saved_length = time.monotonic(), len(self)
 
     def save_if_due(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from classic_ml.random_state import RandomState, as_generator, as_seed
 from classic_ml.valuation.du_shapley import sample_size
 from classic_ml.valuation.groups import owners
 from classic_ml.valuation.utility import BoolArray, FloatArray, IntArray, Utility, as_game, as_utility
@@ -27,7 +28,7 @@ def monte_carlo_shapley(
     n_players: int | None = None,
     n_samples: int = 100,
     method: Method = "permutation",
-    random_state: int | None = None,
+    random_state: RandomState = None,
 ) -> DatasetValues:
     """Unbiased estimates of the Shapley values.
 
@@ -38,7 +39,7 @@ def monte_carlo_shapley(
             orders from random orthonormal directions and their negatives (Mitchell et al. 2022, arXiv 2104.12199).
             "owen": every other player present with a probability drawn from U(0, 1) (Okhrati & Lipani 2021, arXiv
             2010.12082).  "stratified": coalitions of every size equally often.
-        random_state: a seed; None draws one.
+        random_state: None, a seed or a generator of NumPy's.
 
     Returns:
         `samples` holds one row per independent estimate: an order, a pair of orders, a draw, or a round of all
@@ -55,7 +56,7 @@ def monte_carlo_shapley(
     at_least("n_samples", n_samples, 1)
     if n_samples % per_row:
         raise ValueError(f"n_samples = {n_samples} must be a multiple of {per_row} for {method!r}")
-    rng = np.random.default_rng(random_state)
+    rng = as_generator(random_state)
     before = game.n_calls, game.n_evaluations
     n_rows = n_samples // per_row
     step = max(1, CELLS_AT_A_TIME // (per_row * count * 2 * (count + 1)))
@@ -142,13 +143,13 @@ def leave_one_out(
     *,
     subset: Literal["all", "random"] = "all",
     empty_value: float | None = None,
-    random_state: int | None = None,
+    random_state: RandomState = None,
     n_jobs: int | None = None,
 ) -> DatasetValues:
     """What each dataset adds to the others' data, or to one random amount of it.
 
     Args:
-        groups, utility, empty_value, n_jobs: as for `du_shapley_data`.
+        groups, utility, empty_value, random_state, n_jobs: as for `du_shapley_data`.
         subset: "all": u(all) - u(all but D_i).  "random": u(D + D_i) - u(D) for one D drawn from the others, of a
             random number of equal shares, as Garrido-Lucero et al. 2024 compare with.
 
@@ -162,7 +163,7 @@ def leave_one_out(
     u = as_utility(utility, n_points=len(everything), empty_value=empty_value, n_jobs=n_jobs)
     before = u.n_calls, u.n_evaluations
     sets: list[npt.ArrayLike] = []
-    for own, seed in zip(parts, np.random.SeedSequence(random_state).spawn(len(parts)), strict=True):
+    for own, seed in zip(parts, np.random.SeedSequence(as_seed(random_state)).spawn(len(parts)), strict=True):
         others = np.setdiff1d(everything, own, assume_unique=True)
         if subset == "random":
             rng = np.random.default_rng(seed)

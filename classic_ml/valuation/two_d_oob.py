@@ -23,12 +23,13 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, is_regressor
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from classic_ml.random_state import RandomState, as_seed
 from classic_ml.valuation.cells import checked_rows
+from classic_ml.valuation.few_classes import bag_learner
 from classic_ml.valuation.utility import BoolArray, FloatArray, IntArray
 from interp.core.messages import one_of
 
@@ -51,7 +52,8 @@ class TwoDOOB(BaseEstimator):
 
     Parameters:
         estimator: the weak learner; None for a fully grown CART with sqrt(features) tried at each split.  A regressor
-            makes the score -(y - prediction)^2 instead of 1{prediction = y}.
+            makes the score -(y - prediction)^2 instead of 1{prediction = y}.  Of a bag of one class the learner is the
+            classifier that predicts it.
         n_estimators: B.
         max_features: features a learner may use: a share in (0, 1], a number, or "varying" for a share drawn from
             0.1, ..., 0.9 for each learner.  Small subsets tell features apart; at 1.0 all cells of a row are equal.
@@ -61,7 +63,8 @@ class TwoDOOB(BaseEstimator):
         distance_normalization: "minmax", or "reference" for the authors' code, whose sign slip shifts each learner by a
             constant.
         scoring: scores of the rows [n] from (y_true [n], y_pred [n]) instead of the above.
-        random_state, n_jobs: as in scikit-learn.
+        random_state: None, a seed or a generator of NumPy's.
+        n_jobs: as in scikit-learn.
 
     Attributes:
         cell_values_: [n d], NaN where no learner could judge.
@@ -82,7 +85,7 @@ class TwoDOOB(BaseEstimator):
         distance_weight: float = 0.0,
         distance_normalization: Literal["minmax", "reference"] = "minmax",
         scoring: Scoring | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
@@ -98,7 +101,7 @@ class TwoDOOB(BaseEstimator):
         """Fit the ensemble on X [n d] (or images [n h w ...]), y [n] and value every cell.
 
         Raises:
-            ValueError: fewer than two rows, one class only, values that aren't finite, lengths that differ, or a
+            ValueError: no y, fewer than two rows, one class only, values that aren't finite, lengths that differ, or a
                 parameter out of range.
         """
         self._check_learner()
@@ -171,6 +174,11 @@ class TwoDOOB(BaseEstimator):
         check_is_fitted(self)
         return plot_cells(self, rows)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
     def _check_learner(self) -> None:
         if isinstance(self.estimator, type) or (
             self.estimator is not None
@@ -206,20 +214,20 @@ class TwoDOOB(BaseEstimator):
             raise ValueError(f"y holds one class only ({classes[0]!r}); values need at least two classes")
         return _Targets(encoded, classes)
 
-    def _subset_sizes(self, d: int) -> list[tuple[int, int, Any]]:
+    def _subset_sizes(self, d: int) -> list[tuple[int, int, int]]:
         """(features, learners, seed) of each ensemble."""
-        value = self.max_features
+        value, seed = self.max_features, as_seed(self.random_state)
         if value == "varying":
-            rng = check_random_state(self.random_state)
+            rng = np.random.RandomState(seed)
             drawn = np.bincount(rng.randint(len(VARYING), size=self.n_estimators), minlength=len(VARYING))
             seeds = rng.randint(np.iinfo(np.int32).max, size=len(VARYING))
             sizes = [max(1, round(share * d)) for share in VARYING]
             return [(m, int(b), int(s)) for m, b, s in zip(sizes, drawn, seeds, strict=True) if b]
         whole = isinstance(value, Integral) and not isinstance(value, bool)
         if whole and 1 <= value <= d:
-            return [(int(value), self.n_estimators, self.random_state)]
+            return [(int(value), self.n_estimators, seed)]
         if isinstance(value, Real) and not whole and not isinstance(value, bool) and 0 < value <= 1:
-            return [(max(1, round(float(value) * d)), self.n_estimators, self.random_state)]
+            return [(max(1, round(float(value) * d)), self.n_estimators, seed)]
         raise ValueError(
             f"max_features = {value!r} must be a share in (0, 1], a number in 1..{d} or 'varying'"
         )
@@ -229,8 +237,17 @@ class TwoDOOB(BaseEstimator):
         self.ensembles_ = []
         kind = BaggingRegressor if regression else BaggingClassifier
         weak = DecisionTreeClassifier(max_features="sqrt") if self.estimator is None else self.estimator
+        wrapped = self.estimator is not None and not regression
         for m, b, seed in self._subset_sizes(X.shape[1]):
-            bag = kind(weak, n_estimators=b, max_features=m, random_state=seed, n_jobs=self.n_jobs).fit(X, y)
+            bag = kind(
+                bag_learner(weak) if wrapped else weak,
+                n_estimators=b,
+                max_features=m,
+                random_state=seed,
+                n_jobs=self.n_jobs,
+            ).fit(X, y)
+            if wrapped:
+                bag.estimators_ = [learner.model_ for learner in bag.estimators_]
             self.ensembles_.append(bag)
             learners += map(_Learner, bag.estimators_, bag.estimators_samples_, bag.estimators_features_)
         return learners

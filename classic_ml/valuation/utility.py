@@ -16,12 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from classic_ml.valuation.memo import Memo, digest
+from interp.core.identity import Identity
 from interp.core.progress import progress as progress_bar
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
+MEMO = "memo of utilities"
 SETS_AT_A_TIME = 512
 INDICES_AT_A_TIME = 1 << 24
 
@@ -36,11 +38,14 @@ class Utility:
         empty_value: u of the empty set.  None: `function` is asked, as for any other set.
         n_jobs: processes (joblib), as in scikit-learn; the values don't depend on it.
         memo_file: keeps the values on disk, so that a run that was interrupted repeats no evaluation.
-        fingerprint: says what is valued; a memo file with another one is refused.
+        identity: of what is valued, for the memo file: one of another utility is refused.  None: the function's own,
+            by its code and what it refers to.
         progress: show a bar ("auto": on rank 0).
 
     Raises:
-        ValueError: an index outside 0..n_points - 1 or given twice, or a value that isn't a finite number.
+        ValueError: an index outside 0..n_points - 1 or given twice, a value that isn't a finite number, a memo file
+            that is damaged or belongs to another utility.
+        TypeError: a memo file is asked for, and the function can't be told from its like: give `identity`.
     """
 
     def __init__(
@@ -51,7 +56,7 @@ class Utility:
         empty_value: float | None = None,
         n_jobs: int | None = None,
         memo_file: str | os.PathLike[str] | None = None,
-        fingerprint: str = "",
+        identity: Identity | None = None,
         progress: bool | Literal["auto"] = False,
     ) -> None:
         if not callable(function):
@@ -60,7 +65,9 @@ class Utility:
             raise ValueError(f"empty_value = {empty_value} must be a finite number: the utility of no data")
         self.function, self.n_points, self.empty_value = function, n_points, empty_value
         self.n_jobs, self.progress = n_jobs, progress
-        self.memo = Memo(memo_file, fingerprint)
+        if memo_file is not None and identity is None:
+            identity = Identity.of(MEMO, function=function)
+        self.memo = Memo(memo_file, identity)
         self.n_calls = 0
         self.n_evaluations = 0
 

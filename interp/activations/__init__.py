@@ -1,6 +1,7 @@
 """From text and a model to activations: packing, harvesting, the on-disk store, shuffled streams."""
 
-from interp.activations.harvest import HarvestEstimate, harvest, parse_tokens
+from interp.activations.estimate import HarvestEstimate, parse_tokens
+from interp.activations.harvest import harvest
 from interp.activations.store import ActivationStore
 from interp.activations.stream import (
     ActivationBatch,
@@ -10,13 +11,14 @@ from interp.activations.stream import (
     StoreStream,
     TensorStream,
 )
-from interp.activations.text import ContextBatch, Documents, TokenContexts, load_text, pack
+from interp.activations.text import ContextBatch, Documents, DocumentStream, TokenContexts, load_text, pack
 
 __all__ = [
     "ActivationBatch",
     "ActivationSource",
     "ActivationStore",
     "ContextBatch",
+    "DocumentStream",
     "Documents",
     "HarvestEstimate",
     "LiveStream",

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from interp.activations.packing import ContextBatch, TokenContexts
+from interp.models.language_model import LanguageModel
 from interp.models.sites import Site
-
-if TYPE_CHECKING:
-    from interp.models.language_model import LanguageModel
 
 logger = logging.getLogger(__name__)
 _AUTO_TOKENS = {"cpu": 2048, "mps": 8192}  # padded tokens in a batch; any other device:
@@ -40,6 +37,9 @@ class ContextRunner:
         sites: Sequence[Site],
         batch_size: int | str = "auto",
     ) -> None:
+        packed = contexts.isolate_documents and len(contexts.piece_docs) > len(contexts)
+        if packed and isinstance(model, LanguageModel):
+            model.require("segments")
         self.model, self.contexts, self.sites = model, contexts, list(sites)
         size = resolve_batch_size(batch_size, contexts.context_size, model.device)
         self.padded_tokens = size * contexts.context_size

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
-import re
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,62 +17,29 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.activations.batching import ContextRunner
-from interp.activations.manifest import Manifest
+from interp.activations.batching import ContextRunner, resolve_batch_size
+from interp.activations.document_stream import DocumentStream
+from interp.activations.documents import Documents
+from interp.activations.estimate import HarvestEstimate, parse_tokens, size_text
+from interp.activations.manifest import MANIFEST_FILE, Manifest
 from interp.activations.packing import ContextBatch, TokenContexts, pack
 from interp.activations.row_format import EncodedRows, encode_rows
 from interp.activations.store import ActivationStore
 from interp.activations.text import load_text
 from interp.activations.writer import ShardBuffer, ShardWriter
 from interp.core.device import environment
-from interp.core.distributed import barrier, init_from_env, rank, world_size
+from interp.core.distributed import barrier, from_main, init_from_env, rank, world_size
+from interp.core.files import check_folder
+from interp.core.lock import RunLock
 from interp.core.progress import progress as progress_bar
+from interp.models.language_model import require_language_model
 from interp.models.sites import Site
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
 
 logger = logging.getLogger(__name__)
-_MULTIPLES = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
-
-
-@dataclass(frozen=True)
-class HarvestEstimate:
-    """What a harvest takes: tokens still to run, bytes still to write, room on the disk, memory, time.
-
-    `seconds` is for one process, from the speed of the first batch.
-    """
-
-    n_tokens: int
-    n_bytes: int
-    free_bytes: int
-    memory_bytes: int
-    tokens_per_second: float
-
-    @property
-    def seconds(self) -> float:
-        return self.n_tokens / self.tokens_per_second
-
-    def __str__(self) -> str:
-        return (
-            f"{self.n_tokens:,} tokens at {self.tokens_per_second:,.0f} tokens/s: "
-            f"{self.seconds / 60:.1f} minutes; {self.n_bytes / 1e9:.3f} GB on disk "
-            f"({self.free_bytes / 1e9:.1f} GB free), {self.memory_bytes / 1e9:.3f} GB of buffers in memory"
-        )
-
-
-def parse_tokens(tokens: int | str | None) -> int | None:
-    """Read a number of tokens: 1000000, "1M", "300k", "2.5B"."""
-    if tokens is None or (isinstance(tokens, int) and not isinstance(tokens, bool)):
-        number = tokens
-    else:
-        match = re.fullmatch(r"(\d+(?:[._]\d+)*)\s*([kmb]?)", str(tokens).strip().lower())
-        if match is None:
-            raise ValueError(f'tokens={tokens!r}: write a number such as 1000000, "300k" or "1M"')
-        number = round(float(match[1].replace("_", "")) * _MULTIPLES[match[2]])
-    if number is not None and number < 1:
-        raise ValueError(f"tokens={tokens!r}: ask for at least one token")
-    return number
+_SAMPLE_CHARACTERS_PER_TOKEN = 8  # of the text that a dry run tokenises for one batch
 
 
 def harvest(
@@ -105,10 +72,12 @@ def harvest(
     Args:
         model: the model; load only the layers that are needed (`load_model(..., n_layers=...)`).
         text: anything `load_text` takes; or token ids [n s], or contexts that are packed already (the packing
-            arguments, `tokens` and `seed` are then not looked at).
+            arguments, `tokens` and `seed` are then not looked at). It is read only until there are `tokens`, on
+            rank 0 alone. To resume, the same documents must come again: a generator has to be made anew.
         sites: one or several sites.
         out: folder of the store.
-        tokens: how many ("1M" and "300k" are understood); None: all.
+        tokens: how many ("1M" and "300k" are understood); they are held in memory, 4 bytes each. None: all of a
+            text that has an end; one that isn't known to (a generator, a streamed data set) needs a number.
         context_size, add_bos, mode, isolate_documents: as in `pack`.
         batch_size: full contexts in a forward pass; shorter ones go more to a batch. "auto" depends on the
             device; when memory runs out the batch is halved.
@@ -116,47 +85,67 @@ def harvest(
         shard_tokens: rows in a shard, and so what a killed job loses at most. Two shards are in memory at a
             time: the peak does not depend on the number of tokens.
         resume: go on with an unfinished store; False: refuse a folder that holds one.
-        dry_run: run one batch, write nothing and return the estimate.
+        dry_run: tokenise and run one batch, write nothing and return the estimate; of text the number of tokens
+            is estimated too, from its characters.
         progress: show a bar.
         seed: order in which documents are taken.
 
     Raises:
         ValueError: an unknown site; no text; an unwritable folder; a store of something else in `out`
-            (the differing fields are named); activations that are NaN or Inf.
+            (the differing fields are named), or another job that writes there; activations that are NaN or Inf.
         OSError: (ENOSPC) the disk lacks room; refused before the first batch where that can be foreseen.
     """
+    require_language_model(model)
     chosen = [sites] if isinstance(sites, str | Site) else list(sites)
     places = list(dict.fromkeys(model.check_site(Site.parse(site)) for site in chosen))
     contexts = TokenContexts.from_ids(text) if isinstance(text, Tensor) else text
-    if not isinstance(contexts, TokenContexts):
-        contexts = pack(
-            load_text(contexts),
-            model,
-            context_size=context_size,
-            add_bos=add_bos,
-            mode=mode,
-            isolate_documents=isolate_documents,
-            max_tokens=parse_tokens(tokens),
-            seed=seed,
+    packing: dict[str, Any] = {
+        "context_size": context_size,
+        "add_bos": add_bos,
+        "mode": mode,
+        "isolate_documents": isolate_documents,
+    }
+    wanted = parse_tokens(tokens)
+
+    def job(contexts: TokenContexts) -> _Job:
+        manifest = Manifest.plan(
+            {str(site): model.width(site) for site in places},
+            contexts.lengths,
+            dtype=str(dtype),
+            shard_tokens=shard_tokens,
+            model=model.fingerprint(),
+            contexts=contexts.identity(),
+            environment=_versions(),
         )
-    manifest = Manifest.plan(
-        {str(site): model.width(site) for site in places},
-        contexts.lengths,
-        dtype=str(dtype),
-        shard_tokens=shard_tokens,
-        model=model.fingerprint(),
-        contexts=contexts.identity(),
-        environment=_versions(),
-    )
-    job = _Job(model, contexts, places, manifest, Path(out), batch_size)
+        return _Job(model, contexts, places, manifest, Path(out), batch_size, shard_tokens)
+
     if dry_run:
-        return job.estimate(job.first_batch_speed())
+        if isinstance(contexts, TokenContexts):
+            planned = job(contexts)
+            return planned.estimate(planned.first_batch_speed())
+        batch_tokens = resolve_batch_size(batch_size, context_size, model.device) * context_size
+        documents = load_text(contexts).shuffled(seed)
+        sample = documents.head(_SAMPLE_CHARACTERS_PER_TOKEN * batch_tokens)
+        planned = job(pack(sample, model, **packing))
+        n_tokens = _tokens_in(documents, sample, planned.contexts.n_tokens, wanted)
+        return planned.estimate(planned.first_batch_speed(), n_tokens)
     if not resume and Path(out).exists():
         raise ValueError(f"out={str(out)!r} is there already: resume=True goes on with it, or choose another")
     init_from_env()
-    job.run(progress)
-    barrier()
+    if not isinstance(contexts, TokenContexts):
+        contexts = pack(load_text(contexts), model, **packing, max_tokens=wanted, seed=seed, shared=True)
+    job(contexts).run(progress)
     return ActivationStore.open(out)
+
+
+def _tokens_in(
+    documents: Documents | DocumentStream, sample: Documents, sample_tokens: int, wanted: int | None
+) -> int:
+    """About how many of the wanted tokens the documents hold, from the tokens of the first few of them."""
+    if wanted is not None and isinstance(documents, DocumentStream):
+        return wanted
+    held = round(sample_tokens * documents.n_characters / sample.n_characters)
+    return held if wanted is None else min(wanted, held)
 
 
 def _versions() -> dict[str, Any]:
@@ -173,8 +162,10 @@ class _Job:
         manifest: Manifest,
         out: Path,
         batch_size: int | str,
+        shard_tokens: int,
     ) -> None:
         self.contexts, self.manifest, self.out = contexts, manifest, out
+        self.shard_tokens = shard_tokens
         self.runner = ContextRunner(model, contexts, sites, batch_size)
         self.pending = list(range(len(manifest.shards)))
         if world_size() > len(manifest.shards):
@@ -185,10 +176,25 @@ class _Job:
             )
 
     def run(self, show_progress: bool) -> None:
-        writer = ShardWriter(self.out, self.manifest)
+        with ExitStack() as held:
+            if next(from_main(self._begun(held))):
+                self._write(ShardWriter(self.out, self.manifest), show_progress)
+            else:
+                logger.info("%s: nothing left to harvest", self.out)
+            barrier()  # before rank 0 lets the folder go
+
+    def _begun(self, held: ExitStack) -> Iterator[bool]:
+        """Whether there is anything to do; the folder is then held, by rank 0 for all ranks of this job."""
+        if (self.out / MANIFEST_FILE).exists() and ShardWriter(self.out, self.manifest).is_finished():
+            yield False
+        else:
+            check_folder("out", self.out)
+            held.enter_context(RunLock(self.out, "harvest"))
+            yield True
+
+    def _write(self, writer: ShardWriter, show_progress: bool) -> None:
         self.pending = writer.pending(rank(), world_size())
         if not self.pending:
-            logger.info("%s: nothing left to harvest", self.out)
             return
         self._require_room()
         remaining = sum(self.manifest.shards[index].n_rows for index in self.pending)
@@ -241,12 +247,18 @@ class _Job:
         _Rows(torch.arange(batch.n_tokens), activations, batch, self.manifest.dtype).wait()
         return batch.n_tokens / (time.perf_counter() - started)
 
-    def estimate(self, tokens_per_second: float) -> HarvestEstimate:
+    def estimate(self, tokens_per_second: float, n_tokens: int | None = None) -> HarvestEstimate:
+        """For what is pending; or for `n_tokens` tokens of which these contexts are a sample."""
+        n_bytes = self._pending_bytes()
+        shard_bytes = max(self.manifest.shard_bytes(index) for index in self.pending)
+        if n_tokens is not None:
+            n_bytes = n_tokens * self.manifest.row_bytes
+            shard_bytes = min(n_tokens, self.shard_tokens) * self.manifest.row_bytes
         return HarvestEstimate(
-            n_tokens=sum(self.manifest.shards[index].n_rows for index in self.pending),
-            n_bytes=self._pending_bytes(),
+            n_tokens=n_tokens or sum(self.manifest.shards[index].n_rows for index in self.pending),
+            n_bytes=n_bytes,
             free_bytes=self._free_bytes(),
-            memory_bytes=2 * max(self.manifest.shard_bytes(index) for index in self.pending),
+            memory_bytes=2 * shard_bytes,
             tokens_per_second=tokens_per_second,
         )
 
@@ -264,7 +276,7 @@ class _Job:
         if needed > free:
             raise OSError(
                 errno.ENOSPC,
-                f"the harvest needs {needed / 1e9:.2f} GB and the disk has {free / 1e9:.2f} GB: make room, "
+                f"the harvest needs {size_text(needed)} and the disk has {size_text(free)}: make room, "
                 "ask for fewer tokens or sites, or store int8",
                 str(self.out),
             )

@@ -56,7 +56,14 @@ class LiveStream(MixedStream):
     ) -> None:
         rows = RowFilter(skip_positions, contexts.special_token_ids if skip_special else ())
         blocks = _LiveBlocks(model, contexts, model.check_site(site), rows, batch_size)
-        super().__init__(blocks, seed=seed, buffer_rows=buffer_tokens, dtype=dtype, prefetch=False)
+        super().__init__(
+            blocks,
+            seed=seed,
+            buffer_rows=buffer_tokens,
+            dtype=dtype,
+            prefetch=False,
+            provenance=rows.provenance(model.fingerprint(), contexts.identity()),
+        )
 
 
 class _LiveBlocks(Blocks):

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from interp.activations.row_format import decode_rows
-from interp.activations.source import ActivationBatch, ActivationSource, RowCounts
+from interp.activations.source import ActivationBatch, ActivationSource, Provenance, RowCounts
 from interp.core.device import make_generator
 
 
@@ -114,8 +114,9 @@ class MixedStream(ActivationSource):
         buffer_rows: int,
         dtype: torch.dtype | None,
         prefetch: bool,
+        provenance: Provenance,
     ) -> None:
-        super().__init__(d=blocks.d, site=blocks.site, counts=blocks.counts, seed=seed)
+        super().__init__(d=blocks.d, site=blocks.site, counts=blocks.counts, seed=seed, provenance=provenance)
         self._blocks, self._dtype = blocks, dtype
         n_parts = 3 if prefetch else 2
         self._chunk_blocks = buffer_rows // n_parts // blocks.block_rows

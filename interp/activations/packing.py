@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.activations.documents import Documents
+from interp.activations.document_stream import DocumentStream
+from interp.activations.documents import Documents, TakenText
+from interp.activations.layout import Layout, tokenized
+from interp.core.distributed import from_main
 from interp.core.messages import one_of
+from interp.models.language_model import LanguageModel
 from interp.models.tokenization import bos_prefix, special_token_ids, tokenizer_hash
-
-if TYPE_CHECKING:
-    from interp.models.language_model import LanguageModel
 
 logger = logging.getLogger(__name__)
 MODES = ("pad", "pack")
-_TOKENIZER_BATCH = 256  # documents handed to the tokenizer at once
 
 
 @dataclass
@@ -194,7 +195,7 @@ class TokenContexts:
 
 
 def pack(
-    documents: Documents | Sequence[str],
+    documents: Documents | DocumentStream | Sequence[str],
     model_or_tokenizer: LanguageModel | Any,
     *,
     context_size: int = 128,
@@ -203,26 +204,38 @@ def pack(
     isolate_documents: bool = True,
     max_tokens: int | None = None,
     seed: int | None = None,
+    shared: bool = False,
 ) -> TokenContexts:
     """Tokenise documents and lay them out in contexts.
+
+    Documents are read and tokenised only until `max_tokens` is met. The tokens are then in memory, 4 bytes each
+    and 24 a piece of a document: bounded by what is asked for, not by the text. What identifies the text
+    (`identity`) is the documents taken.
 
     Args:
         documents: what `load_text` returns, or strings.
         model_or_tokenizer: a `LanguageModel` or a Hugging Face tokenizer.
         context_size: most tokens in a context, BOS included. A shorter text makes one shorter context.
-        add_bos: put the BOS token before every piece; None: only where the tokenizer does so by itself.
+        add_bos: put the BOS token before every piece; None: only where the tokenizer does so by itself. A text
+            that begins with it already gets no second one.
         mode: "pad" (one document a context) or "pack" (contexts filled with consecutive documents).
         isolate_documents: in "pack" mode, no attention from one document to another.
-        max_tokens: stop after this many tokens (BOS included); the last context is cut to fit.
-        seed: take the documents in a random order; None: in the order given.
+        max_tokens: stop after this many tokens (BOS included); the last context is cut to fit. None: all of a
+            text that has an end.
+        seed: take the documents in a random order (of a stream: mixed in a window); None: in the order given.
+        shared: under `torchrun`, where every rank calls this: rank 0 alone reads and tokenises the text, and all
+            get the tokens. The result is the same.
 
     Raises:
-        ValueError: no tokenizer, no text, or a context size that the model can't take.
+        ValueError: no tokenizer, no text, a text without a known end and no `max_tokens`, a context size that the
+            model can't take, or mode "pack" for a model that doesn't keep packed documents apart (an encoder, say).
     """
     one_of("mode", mode, MODES)
     tokenizer: Any = getattr(model_or_tokenizer, "tokenizer", model_or_tokenizer)
     if tokenizer is None:
         raise ValueError("this model has no tokenizer: load it with one (load_model(..., tokenizer=...))")
+    if mode == "pack" and isolate_documents and isinstance(model_or_tokenizer, LanguageModel):
+        model_or_tokenizer.require("segments")
     longest = getattr(model_or_tokenizer, "n_ctx", None)
     if longest is not None and context_size > longest:
         raise ValueError(f"context_size={context_size} is more than the model's {longest} positions")
@@ -231,14 +244,21 @@ def pack(
         raise ValueError(f"context_size={context_size} leaves no room for text")
     if max_tokens is not None and max_tokens < 1:
         raise ValueError(f"max_tokens={max_tokens}: ask for at least one token")
-    if not isinstance(documents, Documents):
+    if not isinstance(documents, Documents | DocumentStream):
         documents = Documents.from_texts(documents)
+    if max_tokens is None and isinstance(documents, DocumentStream):
+        documents.require_end("all tokens")
     if seed is not None:
         documents = documents.shuffled(seed)
 
-    layout = _Layout(context_size, bos, fill=mode == "pack")
-    for doc_id, ids in _tokenize(documents, tokenizer):
-        layout.add(doc_id, ids)
+    layout = Layout(context_size, bos, fill=mode == "pack")
+    taken = TakenText(documents.name)
+    batches = tokenized(
+        documents, tokenizer, bos, lambda: None if max_tokens is None else max_tokens - layout.n_tokens
+    )
+    for document in chain.from_iterable(from_main(batches) if shared else batches):
+        layout.add(document.id, document.token_ids)
+        taken.add(document.id, document.text_hash, document.n_characters)
         if max_tokens is not None and layout.n_tokens >= max_tokens:
             layout.cut(max_tokens)
             break
@@ -249,66 +269,15 @@ def pack(
             "%s has only %d tokens, %d were asked for", documents.name, layout.n_tokens, max_tokens
         )
     return TokenContexts(
-        np.concatenate(layout.tokens),
-        np.asarray(layout.piece_starts),
-        np.asarray(layout.piece_docs),
-        np.asarray([*layout.context_pieces, len(layout.piece_docs)]),
+        *layout.arrays(),
         context_size=context_size,
         isolate_documents=isolate_documents or mode == "pad",
         special_token_ids=sorted(special_token_ids(tokenizer)),
         origin={
-            "text": documents.fingerprint(),
+            "text": taken.fingerprint(),
             "tokenizer": tokenizer_hash(tokenizer),
             "mode": mode,
             "add_bos": bool(bos),
             "seed": seed,
         },
     )
-
-
-class _Layout:
-    """Contexts under construction."""
-
-    def __init__(self, context_size: int, bos: list[int], *, fill: bool) -> None:
-        self.context_size, self.bos, self.fill = context_size, bos, fill
-        self.tokens: list[np.ndarray] = []
-        self.n_tokens = 0
-        self.piece_starts = [0]
-        self.piece_docs: list[int] = []
-        self.context_pieces: list[int] = []
-        self._room = 0
-
-    def add(self, doc_id: int, ids: list[int]) -> None:
-        done = 0
-        while done < len(ids):
-            if not self.fill or self._room <= len(self.bos):
-                self.context_pieces.append(len(self.piece_docs))
-                self._room = self.context_size
-            piece = self.bos + ids[done : done + self._room - len(self.bos)]
-            done += len(piece) - len(self.bos)
-            self._room -= len(piece)
-            self.tokens.append(np.asarray(piece, dtype=np.int32))
-            self.n_tokens += len(piece)
-            self.piece_starts.append(self.n_tokens)
-            self.piece_docs.append(doc_id)
-            if not self.fill:
-                self._room = 0
-
-    def cut(self, n_tokens: int) -> None:
-        while self.piece_starts[-2] >= n_tokens:
-            self.piece_starts.pop()
-            self.piece_docs.pop()
-            self.tokens.pop()
-        while self.context_pieces[-1] >= len(self.piece_docs):
-            self.context_pieces.pop()
-        self.tokens[-1] = self.tokens[-1][: n_tokens - self.piece_starts[-2]]
-        self.piece_starts[-1] = self.n_tokens = n_tokens
-
-
-def _tokenize(documents: Documents, tokenizer: Any) -> Iterator[tuple[int, list[int]]]:
-    for start in range(0, len(documents), _TOKENIZER_BATCH):
-        part = documents[start : start + _TOKENIZER_BATCH]
-        encoded = tokenizer(
-            list(part.texts), add_special_tokens=False, return_attention_mask=False, verbose=False
-        )
-        yield from zip(part.ids, encoded["input_ids"], strict=True)

@@ -47,17 +47,38 @@ class RowCounts:
         return self.kept + self.dropped_position0 + self.dropped_special + self.dropped_norm
 
 
+@dataclass(frozen=True)
+class Provenance:
+    """Where rows come from and which of them are served; None means unknown.
+
+    Attributes:
+        model, contexts: `LanguageModel.fingerprint()` and `TokenContexts.identity()`.
+        skip_positions: positions that are left out.
+        skip_special: whether special tokens are.
+        max_norm: rows of a larger norm are; None: none for that.
+    """
+
+    model: dict[str, Any] | None = None
+    contexts: dict[str, Any] | None = None
+    skip_positions: tuple[int, ...] | None = None
+    skip_special: bool | None = None
+    max_norm: float | None = None
+
+
 class ActivationSource(ABC):
-    """A `DataStream` of `ActivationBatch`es that knows its width `d`, its `site` and its `counts`.
+    """A `DataStream` of `ActivationBatch`es that knows its width `d`, its `site`, its `counts` and its `provenance`.
 
     Every kept row comes once an epoch. A batch never mixes two epochs, so the last one of an epoch may be
     smaller. The state is three integers: epoch, position in it, and rows served in all.
     """
 
-    def __init__(self, *, d: int, site: str, counts: RowCounts, seed: int) -> None:
+    def __init__(
+        self, *, d: int, site: str, counts: RowCounts, seed: int, provenance: Provenance | None = None
+    ) -> None:
         if counts.kept == 0:
             raise ValueError(f"no row of {site} is left to serve: {counts}")
         self.d, self.site, self.counts, self.seed = d, site, counts, seed
+        self.provenance = provenance or Provenance()
         self.epoch = 0
         self.samples = 0
         self._position = 0

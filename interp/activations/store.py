@@ -1,11 +1,13 @@
 """Reading a store of activations.
 
     store/manifest.json                     what the rows are (manifest.py)
-    store/shards/shard-000000.safetensors   one tensor [n d] a site, and token_ids, positions, doc_ids,
-                                            context_ids; int8 rows have their scales in "<site>.scale"
-    store/shards/shard-000000.json          sha256, sizes, norms; written last, so it marks a finished shard
+    store/shards/shard-000000.safetensors   token_ids, positions, doc_ids, context_ids, for each site the rows'
+                                            norms "<site>.norm" and, of int8 rows, scales "<site>.scale"; then
+                                            one tensor [n d] a site
+    store/shards/shard-000000.json          checksums, sizes, norms; written last, so it marks a finished shard
 
-Rows are in the order of contexts, and within a context in the order of tokens; padding is not stored.
+Rows are in the order of contexts, and within a context in the order of tokens; padding is not stored. Shards and
+side files say to which manifest they belong; whatever is read is held against a checksum first.
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.activations.manifest import COLUMNS, Manifest, scale_name, shard_path, side_path
+from interp.activations.manifest import COLUMNS, Manifest, norm_name, scale_name, shard_path, side_path
 from interp.activations.row_format import decode_rows
 from interp.activations.shard_file import ShardFile
+from interp.activations.side_file import SideFile
 from interp.activations.writer import ShardWriter
-from interp.core.files import read_json, sha256_file
 from interp.core.messages import one_of
+from interp.core.progress import progress as progress_bar
 from interp.models.sites import Site
 
 __all__ = ["ActivationStore", "NormStats", "ShardWriter", "StoreColumns"]
@@ -60,6 +63,11 @@ class ActivationStore:
         self.folder, self.manifest, self._check = folder, manifest, check
         self._first_rows = np.array([shard.first_row for shard in manifest.shards] + [manifest.n_tokens])
         self._files: dict[int, ShardFile] = {}
+        self._sides: dict[int, SideFile] = {}
+        self._intact: dict[
+            int, str
+        ] = {}  # what of a shard has been held against its checksum: "head" or "all"
+        self._starts: tuple[int, np.ndarray] | None = None  # of the contexts of the shard last asked for
         self._lock = threading.Lock()
 
     @classmethod
@@ -67,19 +75,21 @@ class ActivationStore:
         """Open a store and see that every shard is there in full length.
 
         Args:
-            check: compare a shard's SHA-256 when it is first read, which costs one more pass over its bytes.
+            check: compare a shard's SHA-256 when it is first read, which costs one more pass over its bytes (over
+                its head only, a few bytes a row, where only tokens, positions and norms are asked for).
 
         Raises:
-            ValueError: not a store, not finished, or with missing or truncated shards, which are named; later,
-                while reading, a corrupt shard.
+            ValueError: not a store, not finished, or with missing, truncated or foreign shards, which are named;
+                later, while reading, a corrupt shard.
         """
         folder = Path(path)
         manifest = Manifest.read(folder)
+        store = cls(folder, manifest, check=check)
         unfinished, broken = [], []
         for index in range(len(manifest.shards)):
-            data = shard_path(folder, index)
-            if not side_path(folder, index).is_file():
-                unfinished.append(data.name)
+            data, side = shard_path(folder, index), side_path(folder, index)
+            if not side.exists():
+                unfinished.append(side.name)
             elif not data.is_file() or data.stat().st_size != manifest.shard_bytes(index):
                 broken.append(data.name)
         if broken:
@@ -90,9 +100,11 @@ class ActivationStore:
         if unfinished:
             raise ValueError(
                 f"{folder} is not finished: {len(unfinished)} of {len(manifest.shards)} shards are still to "
-                f"be written: {_some(unfinished)}. Run the same harvest again to finish it"
+                f"be written: {_some(unfinished)} not there. Run the same harvest again to finish it"
             )
-        return cls(folder, manifest, check=check)
+        for index in range(len(manifest.shards)):
+            store._side(index)
+        return store
 
     def __repr__(self) -> str:
         sites = ", ".join(f"{site} [{width}]" for site, width in self.manifest.sites.items())
@@ -151,43 +163,61 @@ class ActivationStore:
         chosen = slice(None) if rows is None else rows
         return StoreColumns(*(self._gather(name, chosen) for name in COLUMNS))
 
+    def row_norms(self, site: str | Site | None, rows: Rows) -> Float[Tensor, " n"]:
+        """Euclidean norms of some rows at a site, as they were before rounding."""
+        return self._gather(norm_name(self.site_name(site)), rows)
+
+    def tokens_and_positions(self, rows: Rows) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+        """The first two of `columns`."""
+        return self._gather("token_ids", rows), self._gather("positions", rows)
+
     def context_rows(self, index: int) -> slice:
         """The rows of one context."""
         if not 0 <= index < self.n_contexts:
             raise IndexError(f"context {index} is not one of 0..{self.n_contexts - 1}")
-        starts = [shard.first_context for shard in self.manifest.shards]
-        shard = int(np.searchsorted(starts, index, side="right")) - 1
-        ids = self.shard(shard).tensor("context_ids")
-        first, last = torch.searchsorted(ids, torch.tensor([index, index + 1])).tolist()
-        offset = self.manifest.shards[shard].first_row
-        return slice(offset + first, offset + last)
+        first_contexts = [shard.first_context for shard in self.manifest.shards]
+        number = int(np.searchsorted(first_contexts, index, side="right")) - 1
+        shard, kept = self.manifest.shards[number], self._starts
+        if kept is None or kept[0] != number:
+            ids = self._gather("context_ids", slice(shard.first_row, shard.first_row + shard.n_rows)).numpy()
+            wanted = np.arange(shard.first_context, shard.first_context + shard.n_contexts + 1)
+            kept = self._starts = number, shard.first_row + np.searchsorted(ids, wanted)
+        first, last = kept[1][index - shard.first_context : index - shard.first_context + 2].tolist()
+        return slice(first, last)
 
     def context(self, index: int) -> Int[Tensor, " s"]:
         """Token ids of one context."""
         return self._gather("token_ids", self.context_rows(index))
 
     def norms(self, site: str | Site | None = None, *, position0: bool = False) -> NormStats:
-        """Norms of the rows at position 0, or of all others (from the side files: nothing is read)."""
+        """Norms of the rows at position 0, or of all others (from the side files: no shard is read)."""
         name, group = self.site_name(site), "position0" if position0 else "rest"
-        parts = [
-            read_json(side_path(self.folder, i))["norms"][name][group]
-            for i in range(len(self.manifest.shards))
-        ]
-        n = sum(part["n"] for part in parts)
+        parts = [self._side(i).norms[name][group] for i in range(len(self.manifest.shards))]
+        n = sum(part.n for part in parts)
         return NormStats(
             n,
-            sum(part["norm_sum"] for part in parts) / max(n, 1),
-            (sum(part["norm_sum_of_squares"] for part in parts) / max(n, 1)) ** 0.5,
-            max(part["norm_max"] for part in parts),
+            sum(part.norm_sum for part in parts) / max(n, 1),
+            (sum(part.norm_sum_of_squares for part in parts) / max(n, 1)) ** 0.5,
+            max(part.norm_max for part in parts),
         )
 
-    def verify(self) -> None:
+    def verify(self, *, progress: bool = True) -> None:
         """Read every shard and compare its SHA-256. Raises ValueError naming all that differ."""
-        self._refuse_corrupt([i for i in range(len(self.manifest.shards)) if not self._intact(i)])
+        shards = range(len(self.manifest.shards))
+        enabled = "auto" if progress else False
+        with progress_bar(shards, desc="verify", unit="shard", enabled=enabled) as bar:  # type: ignore[arg-type]
+            self._refuse_corrupt([i for i in bar if not self._agrees(self._shard(i), i, "all")])
 
-    def _intact(self, index: int) -> bool:
-        side = read_json(side_path(self.folder, index))
-        return sha256_file(shard_path(self.folder, index)) == side["sha256"]
+    def _side(self, index: int) -> SideFile:
+        if index not in self._sides:
+            self._sides[index] = SideFile.read(self.folder, index, self.manifest)
+        return self._sides[index]
+
+    def _agrees(self, shard: ShardFile, index: int, part: str) -> bool:
+        side = self._side(index)
+        if part == "all":
+            return shard.sha256() == side.sha256
+        return shard.sha256(before=self.sites[0]) == side.head_sha256
 
     def _refuse_corrupt(self, indices: list[int]) -> None:
         if indices:
@@ -197,15 +227,25 @@ class ActivationStore:
                 "run the same harvest again: it writes just these"
             )
 
-    def shard(self, index: int) -> ShardFile:
-        """An open shard."""
+    def shard(self, index: int, part: str = "all") -> ShardFile:
+        """An open shard of which this part, "all" or the "head" (all but the sites' values), is intact."""
         with self._lock:
-            if index not in self._files:
-                if self._check and not self._intact(index):
+            shard = self._shard(index)
+            if self._check and self._intact.get(index) not in (part, "all"):
+                if not self._agrees(shard, index, part):
                     self._refuse_corrupt([index])
-                layout = self.manifest.layout(self.manifest.shards[index].n_rows)
-                self._files[index] = ShardFile(shard_path(self.folder, index), layout)
-            return self._files[index]
+                self._intact[index] = part
+            return shard
+
+    def _shard(self, index: int) -> ShardFile:
+        if index not in self._files:
+            layout = self.manifest.layout(self.manifest.shards[index].n_rows)
+            path = shard_path(self.folder, index)
+            self._files[index] = ShardFile(path, layout, self.manifest.shard_metadata(index))
+        return self._files[index]
+
+    def _named(self, index: int, name: str) -> ShardFile:
+        return self.shard(index, "all" if name in self.sites else "head")
 
     def _gather(self, name: str, rows: Rows) -> Tensor:
         if isinstance(rows, slice):
@@ -223,7 +263,8 @@ class ActivationStore:
         out = torch.empty(shape, dtype=dtype)
         for index in shards.unique().tolist():
             here = (shards == index).nonzero()[:, 0]
-            out[here] = self.shard(index).tensor(name)[wanted[here] - int(self._first_rows[index])]
+            rows_here = (wanted[here] - int(self._first_rows[index])).numpy()
+            out[here] = self._named(index, name).take(name, rows_here)
         return out
 
     def _run(self, name: str, first: int, last: int) -> Tensor:
@@ -234,7 +275,7 @@ class ActivationStore:
             index = int(np.searchsorted(self._first_rows, first + done, side="right")) - 1
             start = first + done - int(self._first_rows[index])
             count = min(last - first - done, self.manifest.shards[index].n_rows - start)
-            self.shard(index).read_rows(name, start, out[done : done + count])
+            self._named(index, name).read_rows(start, {name: out[done : done + count]})
             done += count
         return out
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.activations.live_stream import LiveStream
-from interp.activations.source import ActivationBatch, ActivationSource, RowCounts
+from interp.activations.source import ActivationBatch, ActivationSource, Provenance, RowCounts
 from interp.activations.store_stream import StoreStream
 from interp.core.device import make_generator
 
@@ -18,6 +18,7 @@ __all__ = [
     "ActivationBatch",
     "ActivationSource",
     "LiveStream",
+    "Provenance",
     "RowCounts",
     "StoreStream",
     "TensorStream",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,20 +16,18 @@ from interp.activations.manifest import (
     COLUMNS,
     MANIFEST_FILE,
     Manifest,
+    norm_name,
     scale_name,
     shard_path,
     side_path,
 )
 from interp.activations.row_format import EncodedRows, encode_rows
-from interp.activations.shard_file import write_shard
-from interp.core.config import to_dict
-from interp.core.files import write_json
+from interp.activations.shard_file import ShardFile, write_shard
+from interp.activations.side_file import NormSums, SideFile
+from interp.core.files import read_regular, write_json
+from interp.core.identity import IdentityMismatch
 
 logger = logging.getLogger(__name__)
-
-
-class ManifestMismatchError(ValueError):
-    """The folder holds a store of something else than what is asked for."""
 
 
 class ShardBuffer:
@@ -51,7 +49,8 @@ class ShardBuffer:
             if column.shape != (self.n_rows,):
                 raise ValueError(f"column {name!r} has shape {tuple(column.shape)}, not ({self.n_rows},)")
             self.tensors[name].copy_(column)
-        self._norms = {site: torch.full((self.n_rows,), torch.nan) for site in manifest.sites}
+        for site in manifest.sites:
+            self.tensors[norm_name(site)].fill_(torch.nan)  # not filled yet
 
     def put(self, site: str, rows: Int[Tensor, " n"], values: Tensor | EncodedRows) -> None:
         """Rows of one site, as activations [n d] or already encoded.
@@ -72,7 +71,7 @@ class ShardBuffer:
         self.tensors[site].index_copy_(0, rows, values.values.cpu())
         if values.scale is not None:
             self.tensors[scale_name(site)].index_copy_(0, rows, values.scale.cpu())
-        self._norms[site].index_copy_(0, rows, values.norms.cpu())
+        self.tensors[norm_name(site)].index_copy_(0, rows, values.norms.cpu())
 
     def _not_finite(self, site: str, rows: Tensor) -> str:
         row = rows[0]
@@ -90,26 +89,23 @@ class ShardBuffer:
             f"shard was stored{advice}"
         )
 
-    def stats(self) -> dict[str, Any]:
-        """Count, sum, sum of squares and maximum of the rows' norms, at position 0 and elsewhere."""
+    def norms(self) -> dict[str, dict[str, NormSums]]:
+        """Of the rows at position 0 and elsewhere."""
         first = self.tensors["positions"] == 0
+        norms = {site: self.tensors[norm_name(site)] for site in self.manifest.sites}
         return {
-            site: {"position0": _norm_stats(norms[first]), "rest": _norm_stats(norms[~first])}
-            for site, norms in self._norms.items()
+            site: {"position0": _norm_sums(of[first]), "rest": _norm_sums(of[~first])}
+            for site, of in norms.items()
         }
 
     def missing_rows(self) -> int:
-        return max(int(torch.isnan(norms).sum()) for norms in self._norms.values())
+        return max(int(self.tensors[norm_name(site)].isnan().sum()) for site in self.manifest.sites)
 
 
-def _norm_stats(norms: Tensor) -> dict[str, float]:
+def _norm_sums(norms: Tensor) -> NormSums:
     exact = norms.double()
-    return {
-        "n": len(norms),
-        "norm_sum": float(exact.sum()),
-        "norm_sum_of_squares": float(exact.square().sum()),
-        "norm_max": float(exact.max()) if len(norms) else 0.0,
-    }
+    largest = float(exact.max()) if len(norms) else 0.0
+    return NormSums(len(norms), float(exact.sum()), float(exact.square().sum()), largest)
 
 
 class ShardWriter:
@@ -119,7 +115,7 @@ class ShardWriter:
     file but the manifest, and all of them write the same one.
 
     Raises:
-        ManifestMismatchError: the folder holds another store; the message names the fields that differ.
+        IdentityMismatch: the folder holds another store, or shards of another; the message names what differs.
         ValueError: the folder can't be written to.
     """
 
@@ -127,36 +123,66 @@ class ShardWriter:
         self.folder, self.manifest = Path(folder), manifest
         path = self.folder / MANIFEST_FILE
         if path.exists():
-            _check_same(self.folder, Manifest.read(self.folder), manifest)
-            for leftover in self.folder.glob(f"{MANIFEST_FILE}.tmp-*"):
-                leftover.unlink(missing_ok=True)
-            return
+            self._check_same(Manifest.read(self.folder))
+        else:
+            self._check_no_others()
+            try:
+                (self.folder / "shards").mkdir(parents=True, exist_ok=True)
+                write_json(path, manifest.to_dict())
+            except OSError as error:
+                if not path.exists():  # else another rank was first, and cleared our copy away
+                    raise ValueError(
+                        f"out={str(folder)!r} can't be written to ({error}): {_advice(error)}"
+                    ) from error
+        self._written = read_regular(path)
+
+    def _check_same(self, there: Manifest) -> None:
+        fix = "choose another folder, or delete this one"
+        self.manifest.identity.check(there.identity, f"out={str(self.folder)!r}", fix)
+        if self.manifest.environment != there.environment:
+            logger.warning("%s was begun under other library versions: %s", self.folder, there.environment)
+
+    def _check_no_others(self) -> None:
+        """Where the manifest is lost, shards of another store must not be written over."""
+        for index in range(len(self.manifest.shards)):
+            if shard_path(self.folder, index).exists() and not self._ours(index):
+                raise IdentityMismatch(
+                    f"out={str(self.folder)!r} has no {MANIFEST_FILE}, but shards of another harvest (or damaged "
+                    f"ones): {shard_path(self.folder, index).name}; choose another folder, or delete this one"
+                )
+
+    def _ours(self, index: int) -> bool:
+        """Whether a finished shard of this store is there, by its side file, its header and its size."""
         try:
-            (self.folder / "shards").mkdir(parents=True, exist_ok=True)
-            write_json(path, to_dict(manifest))
-        except OSError as error:
-            if path.exists():  # another rank was first, and cleared our copy away
-                return
-            raise ValueError(
-                f"out={str(folder)!r} can't be written to ({error}): choose another folder"
-            ) from error
+            SideFile.read(self.folder, index, self.manifest)
+            layout = self.manifest.layout(self.manifest.shards[index].n_rows)
+            ShardFile(shard_path(self.folder, index), layout, self.manifest.shard_metadata(index))
+        except (ValueError, FileNotFoundError) as error:
+            if side_path(self.folder, index).exists():
+                logger.warning("shard %d can't be used: %s", index, error)
+            return False
+        return True
+
+    def is_finished(self) -> bool:
+        return all(self._ours(index) for index in range(len(self.manifest.shards)))
 
     def pending(self, rank: int = 0, world: int = 1) -> list[int]:
         """Shards still to be written by this rank (shard k belongs to rank k % world).
 
-        Clears away what a killed process left of them.
+        Clears away what a killed process left of them, and what is of another store or truncated.
         """
+        for leftover in self.folder.glob(f"{MANIFEST_FILE}.tmp-*"):
+            leftover.unlink(missing_ok=True)
         mine = range(rank, len(self.manifest.shards), world)
         pending = []
         for index in mine:
             data, side = shard_path(self.folder, index), side_path(self.folder, index)
             for leftover in data.parent.glob(f"{data.stem}.*.tmp-*"):
                 leftover.unlink()
-            if not side.exists():
-                pending.append(index)
-            elif not data.exists() or data.stat().st_size != self.manifest.shard_bytes(index):
-                logger.warning("shard %s is missing or truncated: it will be written again", data)
-                side.unlink()
+            if not self._ours(index):
+                if side.exists():
+                    logger.warning("%s will be written again", data)
+                    side.unlink()
                 pending.append(index)
         return pending
 
@@ -169,6 +195,7 @@ class ShardWriter:
 
         Raises:
             ValueError: rows were never filled.
+            IdentityMismatch: the folder is no longer this store's.
             OSError: the disk is full, say. Finished shards stay; the next run goes on from them.
         """
         missing = buffer.missing_rows()
@@ -176,48 +203,45 @@ class ShardWriter:
             raise ValueError(
                 f"shard {buffer.index} can't be written: {missing} of its rows were never filled"
             )
-        plan = self.manifest.shards[buffer.index]
-        path = shard_path(self.folder, buffer.index)
+        index, plan = buffer.index, self.manifest.shards[buffer.index]
+        path, metadata = shard_path(self.folder, index), self.manifest.shard_metadata(index)
         try:
-            digest = write_shard(path, buffer.tensors)
-            write_json(
-                side_path(self.folder, buffer.index),
-                {
-                    "file": path.name,
-                    "bytes": self.manifest.shard_bytes(buffer.index),
-                    "sha256": digest,
-                    "first_context": plan.first_context,
-                    "n_contexts": plan.n_contexts,
-                    "n_tokens": plan.n_rows,
-                    "first_doc": int(buffer.tensors["doc_ids"][0]),
-                    "last_doc": int(buffer.tensors["doc_ids"][-1]),
-                    "norms": buffer.stats(),
-                },
-            )
+            self._check_still_ours()
+            whole, head = write_shard(path, buffer.tensors, metadata, self.manifest.sites)
+            SideFile(
+                manifest=metadata["manifest"],
+                shard=index,
+                n_tokens=plan.n_rows,
+                first_context=plan.first_context,
+                n_contexts=plan.n_contexts,
+                first_doc=int(buffer.tensors["doc_ids"][0]),
+                last_doc=int(buffer.tensors["doc_ids"][-1]),
+                bytes=self.manifest.shard_bytes(index),
+                sha256=whole,
+                head_sha256=head,
+                norms=buffer.norms(),
+            ).write(self.folder)
         except OSError as error:
             raise OSError(
                 error.errno,
-                f"shard {buffer.index} of {len(self.manifest.shards)} could not be written "
-                f"({error.strerror}); finished shards are safe: make room and run the same command again",
+                f"shard {index} of {len(self.manifest.shards)} could not be written "
+                f"({error.strerror}); finished shards are safe: {_advice(error)}",
                 str(path),
             ) from error
 
-
-def _check_same(folder: Path, there: Manifest, asked: Manifest) -> None:
-    differences = asked.differences(there)
-    if differences:
-        shown = "; ".join(
-            f"{name} is {_short(theirs)} there and {_short(mine)} here"
-            for name, (mine, theirs) in list(differences.items())[:5]
-        )
-        raise ManifestMismatchError(
-            f"out={str(folder)!r} holds activations of another harvest: {shown}. Choose another folder, "
-            "or delete this one"
-        )
-    if asked.environment != there.environment:
-        logger.warning("%s was begun under other library versions: %s", folder, there.environment)
+    def _check_still_ours(self) -> None:
+        if read_regular(self.folder / MANIFEST_FILE) != self._written:
+            raise IdentityMismatch(
+                f"{self.folder} has become another store while this one was written (its {MANIFEST_FILE} differs): "
+                "give each job a folder of its own"
+            )
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _advice(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "make room and run the same command again"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "get leave to write there and run the same command again, or choose another folder"
+    if error.errno in (errno.ENOENT, errno.ESTALE):
+        return "the folder was removed or its disk taken away; put it back and run the same command again"
+    return "mend that and run the same command again, or choose another folder"

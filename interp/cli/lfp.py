@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp.cli.options import Device, Model, TextColumn
+from interp.cli.options import Device, Model, TextColumn, TrustRemoteCode
 
 
 def lfp(
@@ -71,6 +71,7 @@ def lfp(
     ] = "describe",
     seed: Annotated[int | None, typer.Option(help="Of data, tuning, SAEs, folds and controls.")] = None,
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Learned feedback patterns: what tuning by feedback wrote into a model.
 
@@ -89,6 +90,8 @@ def lfp(
     from interp.probes.lfp.config import LFPConfig, with_options
     from interp.probes.lfp.data import kept_data, load_pairs
     from interp.probes.lfp.pipeline import STAGES, LFPPipeline
+    from interp.probes.lfp.stages import RESULT
+    from interp.probes.lfp.trl_run import require_trl
     from interp.probes.lfp.tuning_config import PreferenceTuning
 
     preferred = () if pairs is None else load_pairs(pairs)
@@ -116,11 +119,13 @@ def lfp(
         raise ValueError(
             f"chat_model={chat_model!r} needs base_url: say where it is to be asked, --base-url URL"
         )
+    if tuned is None and not (out / "tune" / RESULT).is_file():
+        require_trl()
     if base_url is not None:
         options = _chat(base_url, chat_model, workers, settings.seed, out / "transcripts.jsonl")
-    lm = load_model(model, device=device)
+    lm = load_model(model, device=device, trust_remote_code=trust_remote_code)
     if tuned is not None:
-        options["tuned"] = load_model(tuned, device=device)
+        options["tuned"] = load_model(tuned, device=device, trust_remote_code=trust_remote_code)
     texts = None if text is None else list(load_text(text, text_column=text_column))
     data = kept_data(
         out, lm, texts, pairs=preferred, n_texts=n_texts, n_triples=n_triples, seed=settings.seed
@@ -133,14 +138,12 @@ def lfp(
 def _chat(
     base_url: str, chat_model: str | None, workers: int, seed: int, transcripts: Path
 ) -> dict[str, Any]:
-    from interp.core.hub import answers
     from interp.models.chat_endpoint import ChatEndpoint
     from interp.probes.lfp.explain import ChatExplainer
     from interp.probes.lfp.judge import ChatJudge
 
     if chat_model is None:
         raise ValueError("base_url needs chat_model: say which model to ask there, --chat-model NAME")
-    if not answers(base_url):
-        raise ConnectionError(f"base_url={base_url!r}: nothing answers there; is the server running?")
     chat = ChatEndpoint(base_url, chat_model, workers=workers, seed=seed)
+    chat.check()
     return {"explainer": ChatExplainer(chat, transcripts, seed=seed), "judge": ChatJudge(chat, transcripts)}

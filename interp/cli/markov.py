@@ -28,6 +28,7 @@ P = Annotated[float, typer.Option(help="Switching: the probability of 1 after 0.
 Q = Annotated[float, typer.Option(help="Switching: the probability of 0 after 1.")]
 AlphabetSize = Annotated[int, typer.Option(help="Symbols of a random source.")]
 Seed = Annotated[int, typer.Option(help="Of the random source, the texts and the weights.")]
+DOCUMENT = 512  # symbols
 TokenizerName = "characters, blocks, bpe, sequential-bpe, lzw, lz78, hf-bpe, hf-wordpiece or hf-unigram"
 Encoder = Annotated[
     str | None,
@@ -54,10 +55,27 @@ def _source(kernel: str, order: int, p: float, q: float, alphabet_size: int, see
 
 
 def _numbers(option: str, text: str) -> list[int]:
+    """Whole numbers, each once: twice the same would be one run shown as two."""
+    from interp.core.messages import each_once
+
     try:
-        return [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.split(",")]
     except ValueError:
         raise ValueError(f"{option} = {text!r}: give whole numbers with commas, e.g. 4,10,20") from None
+    each_once(option, numbers)
+    return numbers
+
+
+def _settings(tokenizers: list[str], values: list[int], sized: bool = True) -> list[tuple[str, int]]:
+    """Every tokenizer with every value; `characters` has no size, so that it comes once where the values are sizes."""
+    from interp.core.messages import each_once
+
+    each_once("--tokenizer", tokenizers)
+    return [
+        (name, value)
+        for name in tokenizers
+        for value in (values[:1] if sized and name == "characters" else values)
+    ]
 
 
 @app.command()
@@ -69,16 +87,29 @@ def source(
     alphabet_size: AlphabetSize = 2,
     seed: Seed = 0,
     n: Annotated[int, typer.Option(help="Symbols to sample for comparison.")] = 1_000_000,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the sample, as .jsonl with 512 symbols a document: text for 'interp harvest' with a model of "
+            "'interp markov train'."
+        ),
+    ] = None,
 ) -> None:
     """Print a source's exact losses beside what m-gram models do on a sample.
 
     Example: interp markov source --order 3 --p 0.8 --q 0.3
     """
+    import json
+
     import numpy as np
 
+    from interp.core.files import atomic_write
+    from interp.markov.hf_tokenizers import as_characters
     from interp.markov.ngram import optimal_ngram_loss
     from interp.markov.sources import LARGEST_TABLE
 
+    if text is not None and text.suffix != ".jsonl":
+        raise ValueError(f"--text {text}: give a name that ends in .jsonl")
     made = _source(kernel, order, p, q, alphabet_size, seed)
     contexts = range(made.order + 2)
     if n < len(contexts):
@@ -99,6 +130,12 @@ def source(
     if measured == "-":
         lines.append(f"-: more than {LARGEST_TABLE} counts")
     typer.echo("\n".join(lines))
+    if text is not None:
+        symbols = as_characters(x)
+        with atomic_write(text) as temporary:
+            documents = (symbols[i : i + DOCUMENT] for i in range(0, len(symbols), DOCUMENT))
+            temporary.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
+        typer.echo(f"wrote {text}")
 
 
 @app.command()
@@ -132,11 +169,9 @@ def unigram(
     if out is not None:
         check_folder("out", out)
     made = _source(kernel, order, p, q, alphabet_size, seed)
-    sizes = _numbers("--vocab-sizes", vocab_sizes)
     asked = [
         make_tokenizer(name, size, encoder=encoder, alphabet_size=made.alphabet_size)
-        for name in tokenizer
-        for size in (sizes[:1] if name == "characters" else sizes)
+        for name, size in _settings(tokenizer, _numbers("--vocab-sizes", vocab_sizes))
     ]
     study = unigram_study(made, asked, train_symbols=train_symbols, test_symbols=test_symbols, seed=seed)
     typer.echo(study)
@@ -175,6 +210,9 @@ def train(
 ) -> None:
     """Train a small transformer on a source through a tokenizer; compare it with H(pi) and the entropy rate.
 
+    OUT/model holds the transformer and its tokenizer, for every command that takes --model; text for it comes from
+    'interp markov source --text'.
+
     Example: interp markov train --tokenizer characters --out runs/characters
     """
     from interp.core.plotting import save_figure
@@ -199,7 +237,9 @@ def train(
     )
     typer.echo(run)
     save_figure(run.plot(), out / "loss.png")
-    typer.echo(f"saved to {out}")
+    typer.echo(
+        f"saved to {out}; {out / 'model'} is a model for 'interp harvest', {out / 'source.npy'} a --kernel"
+    )
 
 
 @app.command()
@@ -238,15 +278,14 @@ def sweep(
     one_of("over", over, ("vocab_size", "order", "n_layers"))
     training = TrainingConfig(steps=steps, batch_size=batch_size, test_symbols=test_symbols)
     variants = {}
-    for name in tokenizer:
-        for value in _numbers("--values", values):
-            at = {"vocab_size": vocab_size, "order": order, "n_layers": n_layers, over: value}
-            variants[f"{name} {over}={value}"] = Variant(
-                MarkovSource.switching(at["order"], p, q),
-                make_tokenizer(name, at["vocab_size"]),
-                TransformerConfig(width, at["n_layers"], n_heads, context_symbols),
-                training,
-            )
+    for name, value in _settings(tokenizer, _numbers("--values", values), sized=over == "vocab_size"):
+        at = {"vocab_size": vocab_size, "order": order, "n_layers": n_layers, over: value}
+        variants[f"{name} {over}={value}"] = Variant(
+            MarkovSource.switching(at["order"], p, q),
+            make_tokenizer(name, at["vocab_size"]),
+            TransformerConfig(width, at["n_layers"], n_heads, context_symbols),
+            training,
+        )
     study = transformer_study(
         variants,
         seeds=_numbers("--seeds", seeds),

@@ -23,11 +23,20 @@ Split = Annotated[
     str, typer.Option(help="Which documents: all, train or heldout (by a hash of each document).")
 ]
 Tokens = Annotated[
-    str | None, typer.Option(help="How many tokens: 200000, 500k, 1M. Default: the whole text.")
+    str | None,
+    typer.Option(
+        help="How many tokens: 200000, 500k, 1M. Default: the whole text (of a streamed data set, say how many)."
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 Engine = Annotated[str, typer.Option(help="huggingface or transformer_lens.")]
 Dtype = Annotated[str, typer.Option(help="The model's precision: float32, bfloat16, float16.")]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code", help="Run the Python code that comes with the model; read it before."
+    ),
+]
 Layers = Annotated[
     int | None,
     typer.Option(help="Load only the first N layers (harvesting never runs the deeper ones anyway)."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interp.cli.lfp import lfp
-from interp.cli.options import Device, Dtype, Model
+from interp.cli.options import Device, Dtype, Model, TrustRemoteCode
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
@@ -35,7 +35,8 @@ Out = Annotated[Path, typer.Option(help="Folder for results.json, the probes and
 ProbeLayers = Annotated[
     str,
     typer.Option(
-        help="Which layers: all, or numbers like 0,6,12 (0 is the embedding, negative: from the end)."
+        help="Which layers: all, or numbers like 0,6,12. 0 is the embedding and n the output of the n-th block, which "
+        "'interp steer' calls layer n - 1; negative ones count from the end, and are the same in both."
     ),
 ]
 Rank = Annotated[
@@ -46,7 +47,16 @@ Epochs = Annotated[int, typer.Option(help="Longest training, in passes over the 
 Lr = Annotated[float, typer.Option(help="Adam's learning rate.")]
 BatchSize = Annotated[int, typer.Option(help="Sentences per step.")]
 Pooling = Annotated[str, typer.Option(help="Of a word's tokens: mean, first or last.")]
-ExcludePunct = Annotated[bool, typer.Option(help="Leave punctuation out of trees and scores.")]
+ExcludePunct = Annotated[
+    bool,
+    typer.Option(
+        help="Leave punctuation out of trees, scores, the linear order and the choice of the epoch."
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse a CoNLL-U file with a broken sentence, instead of leaving it out."),
+]
 Control = Annotated[
     bool, typer.Option("--control", help="Probe the same architecture with random weights as well.")
 ]
@@ -77,10 +87,12 @@ def polar(
     batch_size: BatchSize = 50,
     pooling: Pooling = "mean",
     exclude_punct: ExcludePunct = False,
+    strict: Strict = False,
     control: Control = False,
     store: Store = None,
     seed: Seed = 0,
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Polar Probe: distance says which words are joined, direction says how and who is the head.
@@ -103,10 +115,15 @@ def polar(
         batch_size=batch_size,
         pooling=pooling,
         exclude_punct=exclude_punct,
+        strict=strict,
         control=control,
         seed=seed,
     )
-    typer.echo(run_experiment(_load(model, device, dtype), experiment, out=out, store=store, device=device))
+    typer.echo(
+        run_experiment(
+            _load(model, device, dtype, trust_remote_code), experiment, out=out, store=store, device=device
+        )
+    )
     typer.echo(f"saved to {out}")
 
 
@@ -127,10 +144,12 @@ def structural(
     batch_size: BatchSize = 50,
     pooling: Pooling = "mean",
     exclude_punct: ExcludePunct = False,
+    strict: Strict = False,
     control: Control = False,
     store: Store = None,
     seed: Seed = 0,
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Structural Probe: squared distances (or norms) in a linear map are distances (or depths) in the tree.
@@ -152,17 +171,22 @@ def structural(
         batch_size=batch_size,
         pooling=pooling,
         exclude_punct=exclude_punct,
+        strict=strict,
         control=control,
         seed=seed,
     )
-    typer.echo(run_experiment(_load(model, device, dtype), experiment, out=out, store=store, device=device))
+    typer.echo(
+        run_experiment(
+            _load(model, device, dtype, trust_remote_code), experiment, out=out, store=store, device=device
+        )
+    )
     typer.echo(f"saved to {out}")
 
 
-def _load(model: str, device: str, dtype: str) -> LanguageModel:
+def _load(model: str, device: str, dtype: str, trust_remote_code: bool) -> LanguageModel:
     from interp.models.loading import load_model
 
-    return load_model(model, device=device, dtype=dtype)
+    return load_model(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
 
 
 def _layers(text: str) -> tuple[int, ...] | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from interp.cli.options import Device, Dtype
+from interp.cli.options import Device, Dtype, TrustRemoteCode
 
 app = typer.Typer(
     help="How well does a language model recall a described graph, and which patterns do its errors favour?\n\n"
@@ -68,6 +68,7 @@ def run(
     completion_price: Annotated[float, typer.Option(help="Per million tokens.")] = 0.0,
     random_state: Annotated[int, typer.Option(help="Seed of graphs, stories and sampling.")] = 0,
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Tell graphs as stories, distract, ask for every pair, keep the replies.
@@ -121,7 +122,7 @@ def run(
         from interp.models.loading import load_model
         from interp.recall.local import LocalRecaller
 
-        lm = load_model(model, device=device, dtype=dtype)
+        lm = load_model(model, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
         recaller = LocalRecaller(
             lm, mode=mode, max_new_tokens=max_tokens, temperature=temperature, seed=random_state
         )

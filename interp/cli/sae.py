@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from interp.cli.options import Device, Dtype, Engine, Layers, Model, Split, Text, TextColumn, Tokens
+from interp.cli.options import (
+    Device,
+    Dtype,
+    Engine,
+    Layers,
+    Model,
+    Split,
+    Text,
+    TextColumn,
+    Tokens,
+    TrustRemoteCode,
+)
 
 app = typer.Typer()
 
@@ -34,6 +45,7 @@ def harvest(
     ] = True,
     engine: Engine = "huggingface",
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
     n_layers: Layers = None,
     dry_run: Annotated[bool, typer.Option(help="Only print the estimate of bytes and time.")] = False,
@@ -46,7 +58,14 @@ def harvest(
     from interp.activations.text import load_text
     from interp.models.loading import load_model
 
-    lm = load_model(model, engine=engine, device=device, dtype=dtype, n_layers=n_layers)
+    lm = load_model(
+        model,
+        engine=engine,
+        device=device,
+        dtype=dtype,
+        n_layers=n_layers,
+        trust_remote_code=trust_remote_code,
+    )
     store = run(
         lm,
         load_text(text, split=split, text_column=text_column),
@@ -130,6 +149,7 @@ def evaluate(
     ] = False,
     engine: Engine = "huggingface",
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
     out: Annotated[
         Path | None,
@@ -149,7 +169,7 @@ def evaluate(
     from interp.sae.scores import METRICS_FILE
 
     loaded = load_sae(sae)
-    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    lm = load_model(model, engine=engine, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     scores = run(
         loaded,
         lm,
@@ -185,6 +205,7 @@ def report(
         list[int] | None, typer.Option(help="Show this latent instead; repeat for several, in this order.")
     ] = None,
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Write a static HTML report: metrics, figures and a page per interpretable latent.
 
@@ -193,7 +214,7 @@ def report(
     from interp.models.loading import load_model
     from interp.sae.dashboard.report import report as run
 
-    lm = load_model(model, device=device) if model else None
+    lm = load_model(model, device=device, trust_remote_code=trust_remote_code) if model else None
     typer.echo(run(list(sae), store, lm, out=out, n_latents=n_latents, latents=latents or None))
 
 
@@ -214,17 +235,58 @@ def export(
     sae: Annotated[Path, typer.Option(help="A run or SAE folder.")],
     out: Annotated[Path, typer.Option(help="Folder to write.")],
     to: Annotated[
-        str, typer.Option(help="saelens, dictionary_learning or jumprelu (our own inference form).")
+        str,
+        typer.Option(
+            help="saelens, dictionary_learning, jumprelu (our own inference form) or neuronpedia (pages of latents)."
+        ),
     ] = "saelens",
+    store: Annotated[
+        Path | None, typer.Option(help="neuronpedia: the store whose contexts illustrate the latents.")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="neuronpedia: adds token strings and promoted tokens; forms as elsewhere."),
+    ] = None,
+    model_id: Annotated[
+        str | None, typer.Option(help="neuronpedia: its name of the model; default: the SAE's model.")
+    ] = None,
+    source_set: Annotated[
+        str | None, typer.Option(help="neuronpedia: name of the set of SAEs; default: site and architecture.")
+    ] = None,
+    n_latents: Annotated[int, typer.Option(help="neuronpedia: how many latents get a page.")] = 200,
+    device: Device = "auto",
 ) -> None:
-    """Convert an SAE for another library."""
+    """Convert an SAE for another library, or its latents' pages for Neuronpedia.
+
+    Example: interp export --sae run/ --to neuronpedia --store store/ --model smollm2-135m --model-id smollm2-135m --out np/
+    """
+    from interp.activations.store import ActivationStore
     from interp.core.messages import one_of
     from interp.sae.interchange import save_dictionary_learning, save_saelens
     from interp.sae.loading import load_sae
 
-    one_of("to", to, ("saelens", "dictionary_learning", "jumprelu"))
+    one_of("to", to, ("saelens", "dictionary_learning", "jumprelu", "neuronpedia"))
+    given = {"--store": store, "--model": model, "--model-id": model_id, "--source-set": source_set}
+    if to != "neuronpedia" and (useless := [name for name, value in given.items() if value is not None]):
+        raise ValueError(f"{', '.join(useless)} has no effect with --to {to}; leave it out")
     loaded = load_sae(sae)
-    if to == "saelens":
+    if to == "neuronpedia":
+        from interp.models.loading import load_model
+        from interp.models.sites import Site
+        from interp.sae.dashboard.collect import collect_features
+        from interp.sae.dashboard.neuronpedia import export_neuronpedia
+
+        known = loaded.metadata
+        name = model_id or known.model_name
+        if store is None or name is None:
+            raise ValueError(
+                "--to neuronpedia needs --store, and --model-id where the SAE doesn't name its model"
+            )
+        lm = load_model(model, device=device) if model else None
+        table = collect_features(loaded, ActivationStore.open(store), lm, n_latents=n_latents)
+        label = source_set or f"{Site.parse(table.site).name}-{loaded.architecture}"
+        out = export_neuronpedia(table, out, model_id=name, source_set=label, sae=loaded)
+    elif to == "saelens":
         save_saelens(loaded, out)
     elif to == "dictionary_learning":
         save_dictionary_learning(loaded, out)

@@ -1,4 +1,4 @@
-"""`interp steer extract`, `evaluate`, `generate`."""
+"""`interp steer extract`, `evaluate`, `generate`, `decompose`, `latent`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from interp.cli.options import Device, Dtype, Engine, Model
+from interp.cli.options import Device, Dtype, Engine, Model, TrustRemoteCode
 
 app = typer.Typer(
-    help="Steering vectors: extract one from contrastive pairs, measure whether it can be trusted, generate with it.",
+    help="Steering vectors: extract one from contrastive pairs, measure whether it can be trusted, generate with it, take "
+    "it apart over the latents of an SAE, or steer with a latent.",
     no_args_is_help=True,
 )
 
@@ -29,6 +30,9 @@ Form = Annotated[
     typer.Option(help="ab: give Yes/No records lettered options, balanced; yes_no: leave them as they are."),
 ]
 Vector = Annotated[Path, typer.Option(help="A vector's folder from 'interp steer extract', or a .gguf file.")]
+SAE = Annotated[
+    Path, typer.Option(help="A run folder, or an SAE folder (ours, SAELens, dictionary_learning).")
+]
 Chat = Annotated[
     bool | None,
     typer.Option("--chat/--plain", help="Through the chat template; default: if the tokenizer has one."),
@@ -73,6 +77,7 @@ def extract(
     ] = None,
     engine: Engine = "huggingface",
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Extract a steering vector, and say how far the pairs agree on it.
@@ -91,7 +96,7 @@ def extract(
     chosen = load_pairs(pairs, form=form)
     if train != 1.0:
         chosen = chosen.split(train, seed=seed)[0]
-    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    lm = load_model(model, engine=engine, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     vector = run(
         lm,
         chosen,
@@ -147,6 +152,7 @@ def evaluate(
     chat: Chat = None,
     engine: Engine = "huggingface",
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Measure on held-out pairs whether a vector can be trusted, and say so in words.
@@ -162,11 +168,13 @@ def evaluate(
     from interp.steering.datasets import load_pairs
     from interp.steering.propensity import DEFAULT_MULTIPLIERS
     from interp.steering.report import evaluate as run
+    from interp.steering.steerability import check_multipliers
 
     check_folder("out", out)
+    multipliers = check_multipliers(multiplier or DEFAULT_MULTIPLIERS)
     for_training, held_out = load_pairs(pairs, form=form).split(train, seed=seed)
     loaded = None if vector is None else _load_vector(vector)
-    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    lm = load_model(model, engine=engine, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     report = run(
         lm,
         for_training,
@@ -175,7 +183,7 @@ def evaluate(
         vector=loaded,
         method=method,
         read=int(read) if read.lstrip("-").isdigit() else read,
-        multipliers=multiplier or DEFAULT_MULTIPLIERS,
+        multipliers=multipliers.tolist(),
         score=score,
         transfer=transfer,
         seeds=seeds,
@@ -215,6 +223,7 @@ def generate(
     chat: Chat = None,
     engine: Engine = "huggingface",
     device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     dtype: Dtype = "float32",
 ) -> None:
     """Generate under a steering vector, at several strengths side by side.
@@ -226,7 +235,7 @@ def generate(
     from interp.steering.prompts import batch_of, render
 
     loaded = _load_vector(vector)
-    lm = load_model(model, engine=engine, device=device, dtype=dtype)
+    lm = load_model(model, engine=engine, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     batch = batch_of([render(lm, text, chat=chat) for text in prompt], lm.tokenizer)
     for strength in multiplier or (-1.0, 0.0, 1.0):
         with steer(
@@ -242,6 +251,69 @@ def generate(
         for text, ids in zip(prompt, new, strict=True):
             answer = lm.tokenizer.decode(ids, skip_special_tokens=True)
             typer.echo(f"[{strength:+g}] {text}\n{answer.strip()}\n")
+
+
+@app.command()
+def decompose(
+    vector: Vector,
+    sae: SAE,
+    n_latents: Annotated[int, typer.Option(help="Most latents to use.")] = 16,
+    layer: Annotated[int | None, typer.Option(help="Layer of the vector. Default: that of the SAE.")] = None,
+    signed: Annotated[
+        bool, typer.Option(help="Let latents be taken away too; else they only add, as an SAE's codes do.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(help="Random directions of the same norm to compare with.")] = 5,
+) -> None:
+    """Take a vector apart into the latents of an SAE that was trained at its layer.
+
+    Each row adds the latent that explains most of what is left; 'explained' is the share of the vector's squared norm so
+    far. Random directions of the same norm say how much of it any vector would get.
+
+    Example: interp steer decompose --vector vector/ --sae run/
+    """
+    from interp.core.messages import at_least
+    from interp.sae.loading import load_sae
+    from interp.steering.sae import decompose as run
+
+    at_least("seeds", seeds, 0)
+    loaded, dictionary = _load_vector(vector), load_sae(sae)
+    found = run(loaded, dictionary, n_latents, layer=layer, nonnegative=not signed)
+    typer.echo(f"{loaded} at layer {found.layer}, over {dictionary.cfg.d_sae:,} latents\n{found}")
+    shares = [
+        run(loaded.random_like(seed), dictionary, n_latents, layer=found.layer, nonnegative=not signed).share
+        for seed in range(seeds)
+    ]
+    if shares:
+        typer.echo(
+            f"explained: {found.share:.3f}; of {seeds} random directions {min(shares):.3f} to {max(shares):.3f}"
+        )
+
+
+@app.command()
+def latent(
+    sae: SAE,
+    latent: Annotated[int, typer.Option(help="Number of the latent, as in the report of the SAE.")],
+    out: Annotated[Path, typer.Option(help="Folder of the vector.")],
+    activation: Annotated[
+        float,
+        typer.Option(help="How far the latent goes up at multiplier 1, in the units of its activations."),
+    ] = 1.0,
+    site: Annotated[
+        str | None,
+        typer.Option(help="Where to steer, e.g. resid_post.15. Default: where the SAE was trained."),
+    ] = None,
+) -> None:
+    """Make the steering vector of one SAE latent, for 'generate' and 'evaluate'.
+
+    Example: interp steer latent --sae run/ --latent 1234 --activation 40 --out vector/
+    """
+    from interp.core.files import check_folder
+    from interp.sae.loading import load_sae
+    from interp.steering.sae import from_latent
+
+    check_folder("out", out)
+    made = from_latent(load_sae(sae), latent, activation, site=site)
+    typer.echo(f"{made}, norm {made.norms()[made.layers[0]]:.3f}\nsaved to {made.save(out)}")
 
 
 def _load_vector(path: Path):  # type: ignore[no-untyped-def]

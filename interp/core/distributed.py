@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from interp.core.device import resolve_device
+
+T = TypeVar("T")
 
 
 def _joined() -> bool:
@@ -62,6 +65,31 @@ def all_reduce_sum(tensor: Tensor) -> Tensor:
     if _joined():
         dist.all_reduce(tensor)
     return tensor
+
+
+def from_main(items: Iterable[T]) -> Iterator[T]:
+    """The items of rank 0, one by one on every rank; the others' own iterables are never read.
+
+    All ranks must stop at the same item, if they stop before the end. Where rank 0 fails, all do.
+    """
+    if not _joined():
+        yield from items
+        return
+    source = iter(items)
+    while True:
+        # What the others get to know when rank 0 doesn't come to an item.
+        message: list[tuple[str, Any]] = [("failed", None)]
+        try:
+            if is_main():
+                message = [next((("item", item) for item in source), ("end", None))]
+        finally:
+            dist.broadcast_object_list(message, src=0)
+        kind, value = message[0]
+        if kind == "end":
+            return
+        if kind == "failed":
+            raise RuntimeError("rank 0 failed, on which this one waits: its message says why")
+        yield value
 
 
 def gather(value: Any) -> list[Any]:

@@ -9,10 +9,17 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from interp.core.files import parse_json, read_regular
+from interp.core.identity import Identity, canonical
 from interp.core.progress import progress
+
+FAILURES_IN_A_ROW = 8
+_LINE_BEGINS = b'{"identity"'
 
 logger = logging.getLogger(__name__)
 
@@ -34,17 +41,32 @@ def content_key(*content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
-class TranscriptFile(Generic[R]):
-    """An append-only file of replies by key; `path=None` keeps them in memory only.
+@dataclass(frozen=True)
+class Question(Generic[R]):
+    """Something to be asked once.
 
-    A line cut short by a crash is left out with a warning; one process writes at a time, from any thread.
+    Attributes:
+        identity: everything that the reply depends on: who is asked, with which parameters, and what.
+        ask: asks it; a failure for this question alone is the reply's `error`, what it raises ends the run.
+    """
+
+    identity: Identity
+    ask: Callable[[], R]
+
+
+class TranscriptFile(Generic[R]):
+    """An append-only file of replies by question; `path=None` keeps them in memory only.
+
+    A line holds what its reply belongs to (`Question.identity`) and a checksum beside it, and is served for that
+    question only. One that was cut short or changed, or whose reply can't be read, is left out with a warning, so
+    that it is asked for again. One process writes at a time, from any thread.
 
     Args:
         path: of the file, made with the first reply.
-        from_dict: makes a reply of what its `to_dict` wrote.
+        from_dict: makes a reply of what its `to_dict` wrote; raises ValueError, KeyError or TypeError where it can't.
 
     Raises:
-        ValueError: a whole line that isn't a transcript.
+        ValueError: a file of something else.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, from_dict: Callable[[dict[str, Any]], R]) -> None:
@@ -52,48 +74,114 @@ class TranscriptFile(Generic[R]):
         self._lock = threading.Lock()
         self._replies: dict[str, R] = {}
         self._torn = False
-        if self.path is not None and self.path.is_file():
+        if self.path is not None and os.path.lexists(self.path):
             self._read(self.path, from_dict)
 
     def _read(self, path: Path, from_dict: Callable[[dict[str, Any]], R]) -> None:
-        data = path.read_bytes()
+        data = read_regular(path)
         self._torn = bool(data) and not data.endswith(b"\n")
-        lines = data.split(b"\n")
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
+        unread: dict[int, str] = {}
+        for number, line in enumerate(data.split(b"\n"), 1):
+            line = line.strip(b" \t\r\0")  # a crash of the machine leaves zeros
+            if not line:
                 continue
+            if not line.startswith(_LINE_BEGINS) and not _LINE_BEGINS.startswith(line):
+                raise ValueError(
+                    f"{path}, line {number} is no transcript: {line[:40]!r}; name another file, or remove the line"
+                )
             try:
-                record = json.loads(line)
-                self._replies[record["key"]] = from_dict(record["answer"])
+                record = parse_json(line, f"line {number}")
+                key = Identity.from_dict(record["identity"], f"line {number}").digest
+                if record["sum"] != _checksum(key, record["answer"]):
+                    raise ValueError("the reply is not the one that was written")
+                self._replies[key] = from_dict(record["answer"])
             except (ValueError, KeyError, TypeError) as error:
-                # Torn lines stay in the file; what follows them was written later and is whole.
-                if not line.startswith(b'{"key"'):
-                    raise ValueError(
-                        f"{path}, line {number} is no transcript ({error}); remove it"
-                    ) from error
-                logger.warning("%s, line %d was cut short; that reply will be asked for again", path, number)
+                unread[number] = f"{type(error).__name__}: {error}"
+        if unread:
+            number, problem = next(iter(unread.items()))
+            logger.warning(
+                "%s: %d of its replies can't be read and will be asked for again; the first is line %d, cut short "
+                "or changed (%s)",
+                path,
+                len(unread),
+                number,
+                problem,
+            )
 
     def __len__(self) -> int:
         return len(self._replies)
 
-    def get(self, key: str) -> R | None:
-        return self._replies.get(key)
+    def get(self, question: Question[R]) -> R | None:
+        return self._replies.get(question.identity.digest)
 
-    def put(self, key: str, answer: R, **context: Any) -> None:
-        """Keep a reply (and, in the file, what it belongs to); failed ones are not kept."""
+    def put(self, question: Question[R], answer: R) -> None:
+        """Keep a reply, and what it belongs to; failed ones are not kept."""
         if answer.error is not None:
             return
-        line = json.dumps({"key": key, **context, "answer": answer.to_dict()}, ensure_ascii=False)
+        key, kept = question.identity.digest, json.loads(json.dumps(answer.to_dict()))
+        record = {"identity": question.identity.to_dict(), "sum": _checksum(key, kept), "answer": kept}
+        # A lone surrogate, which UTF-8 has no bytes for, becomes its JSON escape.
+        line = json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace")
         with self._lock:
             self._replies[key] = answer
             if self.path is None:
                 return
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(("\n" if self._torn else "") + line + "\n")
+            with self.path.open("ab") as file:
+                file.write((b"\n" if self._torn else b"") + line + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             self._torn = False
+
+
+def _checksum(key: str, answer: Any) -> str:
+    return hashlib.sha256(canonical([key, answer]).encode()).hexdigest()
+
+
+def ask_and_keep(
+    questions: Sequence[Question[R]],
+    store: TranscriptFile[R],
+    workers: int = 1,
+    *,
+    desc: str = "",
+    show_progress: bool = True,
+) -> list[R]:
+    """A reply to every question, from the store where it has them; new ones go there as they come.
+
+    A failed reply doesn't keep the others from being asked for, unless `FAILURES_IN_A_ROW` of them come one after the
+    other: then nothing more is asked. Interrupting leaves what was answered in the store.
+
+    Raises:
+        ConnectionError: some replies failed; those that came are kept, so that another try asks for the rest only.
+    """
+    open_questions = {q.identity.digest: q for q in questions if store.get(q) is None}
+    failed: list[str] = []
+    in_a_row = 0
+    lock = threading.Lock()
+
+    def problem() -> ConnectionError:
+        missing = sum(store.get(question) is None for question in open_questions.values())
+        return ConnectionError(
+            f"{desc}: {len(failed)} of {len(questions)} replies failed ({failed[0]}); run again to ask for the "
+            f"{missing} that are missing"
+        )
+
+    def ask(question: Question[R]) -> None:
+        nonlocal in_a_row
+        if in_a_row >= FAILURES_IN_A_ROW:
+            raise problem()
+        answer = question.ask()
+        store.put(question, answer)
+        with lock:
+            in_a_row = in_a_row + 1 if answer.error is not None else 0
+            if answer.error is not None:
+                failed.append(answer.error)
+
+    jobs = [partial(ask, question) for question in open_questions.values()]
+    side_by_side(jobs, workers, desc=desc, show_progress=show_progress)
+    if failed:
+        raise problem()
+    return [reply for q in questions if (reply := store.get(q)) is not None]
 
 
 def side_by_side(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 
 import numpy as np
@@ -10,8 +9,6 @@ from jaxtyping import Int
 
 from interp.markov.encoders import Token
 from interp.markov.tokenizer import Tokenizer
-
-logger = logging.getLogger(__name__)
 
 
 class BPETokenizer(Tokenizer):
@@ -30,6 +27,7 @@ class BPETokenizer(Tokenizer):
 
     kind = "BPE"
     encoders = ("merges", "greedy", "likelihood")
+    short_because = "the text has no pair that comes twice"
 
     def __init__(self, vocab_size: int, encoder: str = "merges") -> None:
         super().__init__(vocab_size, encoder)
@@ -42,11 +40,6 @@ class BPETokenizer(Tokenizer):
         while len(tokens) < self.vocab_size:
             pair, count = most_frequent_pair(ids, len(tokens))
             if count < 2:
-                logger.warning(
-                    "the text has no pair that comes twice: %d tokens instead of %d",
-                    len(tokens),
-                    self.vocab_size,
-                )
                 break
             ids = self._merge(tokens, ids, pair)
         return tokens
@@ -74,6 +67,7 @@ class SequentialBPETokenizer(BPETokenizer):
     """
 
     kind = "sequential BPE"
+    short_because = "no pair came as often as the threshold in the next chunk of the text"
 
     def __init__(self, vocab_size: int, encoder: str = "merges", *, threshold: float | None = None) -> None:
         super().__init__(vocab_size, encoder)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 from jaxtyping import Int
 
 from interp.markov.encoders import Token
 from interp.markov.tokenizer import Tokenizer
-
-logger = logging.getLogger(__name__)
 
 
 class LZWTokenizer(Tokenizer):
@@ -43,8 +39,6 @@ class LZWTokenizer(Tokenizer):
             node_after[node, symbol] = len(tokens)
             tokens.append((*tokens[node], symbol))
             node = -1 if self.goes_on_after else symbol
-        if len(tokens) < self.vocab_size:
-            logger.warning("the text ended at %d tokens instead of %d", len(tokens), self.vocab_size)
         return tokens
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.core.device import derive_seed
-from interp.core.files import read_json
+from interp.core.files import atomic_write, open_regular, read_json
 from interp.core.messages import one_of, warn_once
 from interp.markov.sampling import AliasTables, alias_tables, sample_chain
 
@@ -128,13 +128,23 @@ class MarkovSource:
         path = Path(path)
         if path.suffix == ".npy":
             try:
-                table = np.load(path, allow_pickle=False)
+                with open_regular(path) as file:
+                    table = np.load(file, allow_pickle=False)
             except (ValueError, EOFError) as error:
                 raise ValueError(f"{path} holds no array of numbers as numpy.save writes it") from error
-            return cls(table)
-        if path.suffix != ".json":
+        elif path.suffix == ".json":
+            table = read_json(path, list)
+        else:
             raise ValueError(f"{path}: a transition table is a .json or .npy file")
-        return cls(read_json(path))
+        try:
+            return cls(table)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as a .npy file that `from_file` reads."""
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            np.save(file, self.transition)
 
     # Laws.
 

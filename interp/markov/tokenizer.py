@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.core.messages import one_of
+from interp.core.messages import one_of, warn_once
 from interp.markov.encoders import Token, Trie, fit_log_probabilities, greedy_encode, likeliest_encode
 from interp.markov.sources import LARGEST_TABLE, as_symbols
 
+logger = logging.getLogger(__name__)
 ENCODERS = ("greedy", "likelihood")
 
 
@@ -27,12 +29,13 @@ class Tokenizer(ABC):
     Attributes:
         tokens_: the dictionary, tuples of symbols; a token's id is its place.
         token_lengths_: int64 [V], symbols per token.
-        vocab_size_: tokens there are; fewer than asked for where the text gave no more.
+        vocab_size_: tokens there are; fewer than asked for where the text gave no more, which a warning says.
         alphabet_size_: A; ids below A are the symbols.
     """
 
     encoders: tuple[str, ...] = ENCODERS
     kind: str
+    short_because = "the text ended"  # why there may be fewer tokens than asked for
 
     def __init__(self, vocab_size: int | None, encoder: str) -> None:
         one_of("encoder", encoder, self.encoders)
@@ -56,8 +59,11 @@ class Tokenizer(ABC):
 
     @property
     def name(self) -> str:
-        """For tables and legends: the method and the size asked for."""
-        return self.method if self.vocab_size is None else f"{self.method} {self.vocab_size}"
+        """For tables and legends: the method and the size asked for, and the true one where it is another."""
+        if self.vocab_size is None:
+            return self.method
+        short = f" ({self.vocab_size_} tokens)" if self.tokens_ and self.vocab_size_ < self.vocab_size else ""
+        return f"{self.method} {self.vocab_size}{short}"
 
     def fit(self, x: Int[np.ndarray, " n"], alphabet_size: int | None = None) -> Tokenizer:
         """Learn the dictionary from a text.
@@ -74,6 +80,11 @@ class Tokenizer(ABC):
             raise ValueError(f"vocab_size = {self.vocab_size} is below the {size} symbols of the alphabet")
         self.alphabet_size_ = size
         self._set_tokens(self._learn(x, size))
+        if self.vocab_size is not None and self.vocab_size_ < self.vocab_size:
+            said = (
+                f"{self.method}: {self.vocab_size_} tokens instead of {self.vocab_size}: {self.short_because}"
+            )
+            warn_once(logger, said, said)
         if self.encoder == "likelihood":
             self.log_probabilities_ = self._fit_probabilities(x)
         return self

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from interp.core.config import to_dict
 from interp.core.device import derive_seed
+from interp.core.files import check_folder
 from interp.core.history import History
 from interp.core.runtime import Runtime
 from interp.core.schedules import Schedule
@@ -22,6 +23,7 @@ from interp.core.stream import ArrayStream
 from interp.core.task import LossOutput, OptimizerSpec, StepContext
 from interp.core.tracking import make_tracker
 from interp.core.trainer import Trainer, TrainerConfig
+from interp.markov.export import hugging_face_tokenizer, save_model
 from interp.markov.losses import SymbolLoss, evaluate_per_symbol, token_losses, windows_of
 from interp.markov.ngram import NGramModel
 from interp.markov.sources import LARGEST_TABLE, MarkovSource
@@ -210,17 +212,23 @@ def train_transformer(
     Args:
         tokenizer_symbols: text to learn the tokenizer from.
         out: folder of checkpoints and metrics.jsonl; an interrupted run there goes on, a finished one is only
-            evaluated. None keeps nothing.
+            evaluated. In the end it holds ``model/``, the transformer and its tokenizer as `load_model` and every
+            tool for Hugging Face models open them, and ``source.npy``, which `MarkovSource.from_file` reads. None
+            keeps nothing.
         resume: None starts anew.
         tracker: jsonl, wandb or none.
 
     Raises:
         ValueError: an option out of range, or an `out` that holds a run with other settings.
     """
+    if out is not None:
+        check_folder("out", out)
     model, training = model or TransformerConfig(), training or TrainingConfig()
     if not tokenizer.tokens_:
         text = source.sample(tokenizer_symbols, derive_seed(seed, "tokenizer text"))
         tokenizer.fit(text, source.alphabet_size)
+    if out is not None:
+        hugging_face_tokenizer(tokenizer)  # refuses now what could not be saved in the end
     test = tokenizer.encode(source.sample(training.test_symbols, derive_seed(seed, "test text")))
     per_token = float(tokenizer.token_lengths_[test].mean())
     context_length = max(2, round(model.context_symbols / per_token))
@@ -260,6 +268,9 @@ def train_transformer(
         logs.summary({"loss_per_symbol": loss.per_symbol, "relative_gap": loss.relative_gap(source)})
     finally:
         logs.finish()
+    if folder is not None:
+        save_model(module, tokenizer, folder / "model")
+        source.save(folder / "source.npy")
     seen = windows[:, :-1].flatten().numpy()
 
     def over_tokens(order: int) -> float:

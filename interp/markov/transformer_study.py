@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.core.messages import each_once
+from interp.core.messages import check_name, each_once
 from interp.core.progress import progress as progress_bar
 from interp.markov.ngram import COUNTED
 from interp.markov.sources import MarkovSource
@@ -86,10 +85,7 @@ def transformer_study(
     """
     each_once("seeds", seeds)
     for name in variants:
-        if not re.fullmatch(r"[\w.=+,\-() ]+", name):
-            raise ValueError(
-                f"variants: {name!r} names a folder: use letters, digits, spaces and _ . , = + - ( )"
-            )
+        check_name("variants: a name", name)
     runs: dict[str, list[TransformerRun]] = {name: [] for name in variants}
     todo = [(name, seed) for name in variants for seed in seeds]
     for name, seed in progress_bar(todo, desc="runs", enabled="auto" if progress else False):

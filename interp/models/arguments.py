@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+_OF_POSITIONS = re.compile(r"wpe|(\w+_)?pos(ition)?(s|_emb\w*)?")
 
 
 def accepted(module: nn.Module, given: dict[str, Any]) -> dict[str, Any]:
@@ -56,3 +59,23 @@ def real_tokens_of(kwargs: dict[str, Any], positions: Tensor) -> Tensor:
     if not isinstance(mask, Tensor) or mask.ndim != 2:
         return torch.ones_like(positions, dtype=torch.bool)
     return mask[:, -positions.shape[1] :].bool().expand(positions.shape[0], -1)
+
+
+def has_position_table(module: nn.Module, n_ctx: int | None) -> bool:
+    """Whether a module looks positions up in a table of about `n_ctx` rows; told by the tables' names."""
+    if n_ctx is None:
+        return False
+    tables = [
+        name
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]
+        if tensor.ndim == 2 and n_ctx <= len(tensor) <= n_ctx + 8
+    ]
+    return any(_OF_POSITIONS.fullmatch(part) for name in tables for part in name.split("."))
+
+
+def cached_tokens(cache: Any) -> int:
+    """How many tokens a key-value cache holds; 0 for a cache of another kind of state."""
+    try:
+        return int(cache.get_seq_length())
+    except ValueError:
+        return 0

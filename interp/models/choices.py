@@ -46,6 +46,7 @@ def choose_in_turn(
         raise ValueError(
             f"prompt and questions: {total} tokens, but {model.name} reads {model.n_ctx} at most"
         )
+    model.require("cached chunks")
     cache = DynamicCache(config=model.config)
     cache_argument = arguments.cache_argument(model.module)
     rows: list[Tensor] = []

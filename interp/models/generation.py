@@ -36,6 +36,10 @@ def generate(
     generator = make_generator(seed, "generate")
     ids, mask = left_padded(inputs)
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    require_room(model, int(mask.sum(-1).max()), max_new_tokens)
+    model.require("cache")
+    if not bool(mask.all()):
+        model.require("left padding")
     finished = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     new: list[Tensor] = []
     cache = DynamicCache(config=model.config)
@@ -59,6 +63,16 @@ def generate(
             positions = positions[:, -1:] + 1
             mask = torch.cat([mask, torch.ones_like(step)], dim=1)
     return torch.stack(new, dim=1)
+
+
+def require_room(model: LanguageModel, n_tokens: int, n_more: int) -> None:
+    """Raise ValueError where a text and what is to follow it need more positions than the model has a table of."""
+    limit = model.max_positions
+    if limit is not None and n_tokens + n_more - 1 > limit:  # the last token chosen is not read
+        raise ValueError(
+            f"max_new_tokens={n_more}: behind {n_tokens} tokens, {model.name} has room for "
+            f"{max(0, limit - n_tokens + 1)} more (it has {limit} positions); ask for fewer or shorten the text"
+        )
 
 
 def _choose(logits: Tensor, temperature: float, generator: torch.Generator) -> Tensor:

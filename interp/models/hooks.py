@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from interp.models.sites import IO, Site
+from interp.models.wrapped import uncompiled
 
 EditFunction = Callable[[Tensor, Tensor], Tensor | None]
 
@@ -117,12 +118,12 @@ def editor(
 
 @contextmanager
 def in_eval_mode(module: nn.Module, *, grad: bool) -> Iterator[None]:
-    """Run in evaluation mode, with gradients or without, and put every training flag back."""
+    """Run in evaluation mode, uncompiled, with gradients or without, and put every training flag back."""
     training = [m for m in module.modules() if m.training]
     for m in training:
         m.training = False
     try:
-        with torch.set_grad_enabled(grad):
+        with torch.set_grad_enabled(grad), uncompiled(module):
             yield
     finally:
         for m in training:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from interp.core.messages import nearest
 from interp.models.families import FAMILY_NAMES, family_of
-from interp.models.fingerprint import weights_hash
 from interp.models.hooks import Point
 from interp.models.language_model import LanguageModel
 from interp.models.sites import Site
@@ -58,12 +57,6 @@ class HuggingFaceModel(LanguageModel):
         except AttributeError:
             paths = [p for p, _ in self.module.named_modules() if p]
             raise ValueError(f"{self.name} has no module {path!r}; {nearest_path(path, paths)}") from None
-
-    def _weight_of(self, module: nn.Module) -> Tensor:
-        return module.weight  # type: ignore[return-value]
-
-    def _weights_hash(self) -> str:
-        return weights_hash(self.module.state_dict().items())
 
 
 def nearest_path(path: str, paths: list[str]) -> str:

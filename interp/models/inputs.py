@@ -52,12 +52,18 @@ class ModelInputs:
     segment_ids: Int[Tensor, "b s"] | None
     counted_positions: bool
 
-    def forward_arguments(self, config: Any, dtype: torch.dtype, *, causal: bool = True) -> dict[str, Any]:
-        """Keyword arguments of the model's forward pass."""
-        arguments: dict[str, Any] = {"input_ids": self.input_ids, "position_ids": self.position_ids}
+    def forward_arguments(self, config: Any, dtype: torch.dtype, *, known: bool = True) -> dict[str, Any]:
+        """Keyword arguments of the model's forward pass.
+
+        Where the architecture is not `known` to be causal every padding is masked, and positions that it would
+        count by itself are left to it: not every architecture counts them from 0.
+        """
+        arguments: dict[str, Any] = {"input_ids": self.input_ids}
+        if known or not self.counted_positions:
+            arguments["position_ids"] = self.position_ids
         if self.segment_ids is not None:
             arguments["attention_mask"] = segment_attention_mask(self.segment_ids, config, dtype)
-        elif self.attention_mask is not None and not (causal and _right_padded(self.attention_mask)):
+        elif self.attention_mask is not None and not (known and right_padded(self.attention_mask)):
             arguments["attention_mask"] = self.attention_mask
         elif not self.counted_positions:
             # Without a mask transformers takes restarting positions for packed documents.
@@ -154,12 +160,13 @@ def _positions(arange: Tensor, attention_mask: Tensor | None, segment_ids: Tenso
         starts[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
         arange = arange.to(segment_ids.device)
         return arange - torch.where(starts, arange, 0).cummax(-1).values
-    if attention_mask is None or _right_padded(attention_mask):
+    if attention_mask is None or right_padded(attention_mask):
         return arange
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
-def _right_padded(attention_mask: Tensor) -> bool:
+def right_padded(attention_mask: Int[Tensor, "b s"]) -> bool:
+    """Whether no text of the batch has padding before it."""
     return bool((attention_mask[:, 1:] <= attention_mask[:, :-1]).all())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from interp.models import arguments, generation, head, tokenization
+from interp.core import bit_sums
+from interp.models import arguments, fingerprint, generation, head, state, tokenization, trials
 from interp.models.head import TokenLosses
 from interp.models.hooks import EditFunction, Point, capturing, editor, in_eval_mode, on_tensor
-from interp.models.inputs import ModelInputs, TokenBatch, prepare_inputs
+from interp.models.inputs import ModelInputs, TokenBatch, prepare_inputs, right_padded
 from interp.models.sites import BLOCK_SITES, MODEL_SITES, Site
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class LanguageModel(ABC):
 
     engine: str
     weight_processing: str
+    _computed_by: tuple[str, ...] = ()  # packages besides torch and transformers
 
     def __init__(
         self,
@@ -76,7 +78,10 @@ class LanguageModel(ABC):
         self._widths: dict[Site, int] = {}
         self._positions: Tensor | None = None
         self._real: Tensor | None = None
+        self._ids: Tensor | None = None
         self._known_real: Tensor | None = None
+        self._edits_apply = True
+        self.trials: dict[str, str | None] = {}  # see `interp.models.trials`
 
     # What an engine provides.
 
@@ -96,18 +101,18 @@ class LanguageModel(ABC):
     def _module_at(self, path: str) -> nn.Module:
         """The module at a path; ValueError, with the nearest paths, where there is none."""
 
-    @abstractmethod
-    def _weight_of(self, module: nn.Module) -> Tensor:
-        """The weight of a norm or linear map of this model."""
-
-    @abstractmethod
-    def _weights_hash(self) -> str:
-        """See `fingerprint.weights_hash`."""
-
     @property
     @abstractmethod
     def backbone(self) -> nn.Module:
         """The model without its vocabulary projection."""
+
+    def _weight_of(self, module: nn.Module) -> Tensor:
+        """The weight of a norm or linear map of this model."""
+        return state.weight_of(self.module, module)
+
+    def _saved_and_other_state(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What is saved with the model, by the names of transformers; and what else its activations depend on."""
+        return state.saved_state(self.module), state.unsaved_state(self.module)
 
     def _decoding(self) -> AbstractContextManager[None]:
         """What must hold while decoding with a key-value cache."""
@@ -123,7 +128,14 @@ class LanguageModel(ABC):
 
     @property
     def dtype(self) -> torch.dtype:
-        return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
+        return next((p.dtype for p in self.module.parameters() if p.is_floating_point()), torch.float32)
+
+    @cached_property
+    def max_positions(self) -> int | None:
+        """The number of positions where the model looks them up in a table; None where it computes them for any."""
+        if self._family is not None:
+            return self.n_ctx if self._family.learned_positions else None
+        return self.n_ctx if arguments.has_position_table(self.module, self.n_ctx) else None
 
     def sites(self) -> list[Site]:
         """Every named site, in the order in which a forward pass reaches them."""
@@ -311,14 +323,39 @@ class LanguageModel(ABC):
                 site = self.check_site(name)
                 point = self._points_of(site)
                 visit = editor(site, point, function, self._current_positions)
-                stack.callback(on_tensor(point, visit).remove)
+                stack.callback(on_tensor(point, self._unless_untouched(visit)).remove)
             yield
+
+    @contextmanager
+    def untouched_by_edits(self) -> Iterator[None]:
+        """While it is open, passes run as if no `edit` were."""
+        before, self._edits_apply = self._edits_apply, False
+        try:
+            yield
+        finally:
+            self._edits_apply = before
+
+    def _unless_untouched(
+        self, visit: Callable[[Tensor], Tensor | None]
+    ) -> Callable[[Tensor], Tensor | None]:
+        return lambda tensor: visit(tensor) if self._edits_apply else None
 
     def real_tokens(self) -> Bool[Tensor, "b s"]:
         """Which tokens of the pass that is running are text and not padding; for use inside an edit."""
         if self._real is None:
             raise RuntimeError("real_tokens() tells of a pass that is running; call it inside an edit")
         return self._real
+
+    def token_ids(self) -> Int[Tensor, "b s"]:
+        """The tokens of the pass that is running; for use inside an edit.
+
+        Raises RuntimeError outside a pass, or in one that was given embeddings in place of tokens.
+        """
+        if self._ids is None:
+            raise RuntimeError(
+                "token_ids() tells of a pass that is running on token ids; call it inside an edit"
+            )
+        return self._ids
 
     # Text and vocabulary.
 
@@ -328,7 +365,8 @@ class LanguageModel(ABC):
         """Right-padded ids of one or several texts.
 
         Args:
-            add_bos: put the beginning-of-text token first; None does as the tokenizer does by itself.
+            add_bos: put the beginning-of-text token first; None does as the tokenizer does by itself. A text
+                that begins with it already (from a chat template, say) gets no second one.
             max_length: cut longer texts to this many tokens.
 
         Raises:
@@ -364,17 +402,34 @@ class LanguageModel(ABC):
         )
 
     def fingerprint(self) -> dict[str, Any]:
-        """What activations depend on: model, weights, number format, tokenizer, engine, processing."""
+        """What activations depend on: weights to the last bit, configuration, code, number format, tokenizer.
+
+        `weights` covers all that is saved with the model (a part of the layers hashes differently from the whole),
+        `derived` what is computed when it is made, such as rotary frequencies, and `adapters` which of peft's are
+        switched on, and how strongly. It reads every number: 0.7 seconds per gigabyte on one CPU thread.
+
+        Raises:
+            ValueError: numbers that can't be read: on the meta device, or packed in an unknown format.
+        """
+        saved, derived = self._saved_and_other_state()
+        adapters = state.adapter_facts(self.module)
         return {
             "name": self.name,
             "architecture": type(self.module).__name__,
             "n_layers": self.n_layers,
             "d_model": self.d_model,
             "dtype": str(self.dtype).removeprefix("torch."),
-            "weights": self._weights_hash(),
+            "hashing": bit_sums.HASHING,
+            "weights": fingerprint.weights_hash(saved),
+            "derived": fingerprint.weights_hash(derived) if derived else None,
+            "adapters": fingerprint.weights_hash({"adapters": adapters}) if adapters else None,
+            "config": fingerprint.config_hash(self.config),
+            "remote_code": fingerprint.remote_code(self.module),
+            "attention": getattr(self.config, "_attn_implementation", None),
             "tokenizer": None if self.tokenizer is None else tokenization.tokenizer_hash(self.tokenizer),
             "engine": self.engine,
             "weight_processing": self.weight_processing,
+            "libraries": fingerprint.libraries(*self._computed_by),
         }
 
     def __repr__(self) -> str:
@@ -394,20 +449,38 @@ class LanguageModel(ABC):
             isinstance(tokens, Sequence) and all(isinstance(t, str) for t in tokens)
         ):
             tokens = self.tokenize(tokens)
-        learned = self._family is not None and self._family.learned_positions
+        inputs = self._inputs(tokens, attention_mask, position_ids, segment_ids)  # type: ignore[arg-type]
+        if inputs.segment_ids is not None:
+            self.require("segments")
+        elif inputs.attention_mask is not None:
+            self.require("right padding" if right_padded(inputs.attention_mask) else "left padding")
+        return inputs
+
+    def require(self, need: trials.Need) -> None:
+        """Raise ValueError where this model, if its architecture is not in the family table, can't do something."""
+        if self._family is None:
+            trials.require(self, need)
+
+    def _inputs(
+        self,
+        tokens: Tensor | TokenBatch,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+    ) -> ModelInputs:
         return prepare_inputs(
-            tokens,  # type: ignore[arg-type]
+            tokens,
             attention_mask,
             position_ids,
             segment_ids,
             device=self.device,
             d_vocab=self.d_vocab,
-            max_positions=self.n_ctx if learned else None,
+            max_positions=self.max_positions,
         )
 
     def _forward(self, module: nn.Module, inputs: ModelInputs, **more: Any) -> Any:
         known = self._family is not None
-        given = inputs.forward_arguments(self._text_config, self.dtype, causal=known)
+        given = inputs.forward_arguments(self._text_config, self.dtype, known=known)
         # Right padding passes no mask on, so that the module can't tell it from text.
         self._known_real = inputs.real_tokens()
         try:
@@ -429,6 +502,7 @@ class LanguageModel(ABC):
     def _watch_positions(self) -> RemovableHandle:
         def watch(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self._positions = arguments.positions_of(args, kwargs)
+            self._ids = args[0] if args else kwargs.get("input_ids")
             real = self._known_real
             self._real = arguments.real_tokens_of(kwargs, self._positions) if real is None else real
 
@@ -466,3 +540,11 @@ class LanguageModel(ABC):
                 f"{self.name} has no tokenizer: load it with load_model(..., tokenizer=...) or pass token ids"
             )
         return self.tokenizer
+
+
+def require_language_model(model: Any, argument: str = "model") -> None:
+    """Raise TypeError, with what to do, for a bare module where a `LanguageModel` is wanted."""
+    if isinstance(model, nn.Module):
+        raise TypeError(
+            f"{argument} is a {type(model).__name__}, a bare module: give interp.load_model(module, tokenizer=...)"
+        )

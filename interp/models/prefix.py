@@ -39,13 +39,16 @@ class Prefix:
 
         ids, self._mask = generation.left_padded(inputs)
         self._model = model
+        model.require("cached chunks")
+        if not bool(self._mask.all()):
+            model.require("left padding")
         self.lengths: Int[Tensor, " b"] = self._mask.sum(-1)
         self._cache = DynamicCache(config=model.config)
         self._cache_argument = arguments.cache_argument(model.module)
         positions = (self._mask.cumsum(-1) - 1).clamp(min=0)
         with in_eval_mode(model.module, grad=False), model._decoding():
             self._run(model.backbone, ids, self._mask, positions, self._cache)
-        if self._cache.get_seq_length() != ids.shape[1]:
+        if arguments.cached_tokens(self._cache) != ids.shape[1]:
             raise ValueError(
                 f"{model.name} ({model.family}) keeps no key-value cache: run the whole texts with `logits`"
             )
@@ -74,6 +77,12 @@ class Prefix:
             raise ValueError(
                 f"rows: expected {len(tails)} indices (one a tail) from 0 to {b - 1} (the texts), got "
                 f"{list(rows)}"
+            )
+        longest = int(self.lengths[chosen].max()) + tails.shape[1]
+        if self._model.max_positions is not None and longest > self._model.max_positions:
+            raise ValueError(
+                f"tails: text and tail make {longest} tokens, but {self._model.name} has "
+                f"{self._model.max_positions} positions"
             )
         tails = tails.to(device)
         mask = torch.cat([self._mask[chosen], torch.ones_like(tails)], dim=1)

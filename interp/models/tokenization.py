@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from interp.core.messages import warn_once
 from interp.models.inputs import TokenBatch
 
+logger = logging.getLogger(__name__)
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -30,8 +34,7 @@ def tokenize(
     if max_length is not None and max_length < 1:
         raise ValueError(f"max_length={max_length}: must be at least 1")
     bos = bos_prefix(tokenizer, add_bos)
-    encoded = tokenizer(listed, add_special_tokens=False, padding=False, truncation=False, verbose=False)
-    rows = [(bos + ids)[:max_length] for ids in encoded["input_ids"]]
+    rows = [(bos + ids)[:max_length] for ids in encode(tokenizer, listed, bos)]
     for i, row in enumerate(rows):
         if not row:
             raise ValueError(
@@ -40,11 +43,47 @@ def tokenize(
     return pad_right(rows, _padding_id(tokenizer))
 
 
+def encode(tokenizer: Any, texts: Sequence[str], bos: Sequence[int] = ()) -> list[list[int]]:
+    """The token ids of each text, without special tokens but those that are spelled out in it.
+
+    `bos` is what will be put before them. Where a text begins with it already, as a chat template's does, its own is
+    left out, so that there is one.
+    """
+    with _own_settings_kept(tokenizer):
+        encoded = tokenizer(
+            list(texts), add_special_tokens=False, padding=False, truncation=False, verbose=False
+        )
+    rows = [list(ids) for ids in encoded["input_ids"]]
+    doubled = [bool(bos) and ids[: len(bos)] == list(bos) for ids in rows]
+    if any(doubled):
+        warn_once(
+            logger,
+            "texts begin with BOS",
+            "some texts begin with the BOS token themselves (a chat template writes it): they get no second one",
+        )
+    return [ids[len(bos) :] if twice else ids for ids, twice in zip(rows, doubled, strict=True)]
+
+
+@contextmanager
+def _own_settings_kept(tokenizer: Any) -> Iterator[None]:
+    """Put back the truncation and padding of the tokenizer behind a fast tokenizer, which every call of it wipes."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    truncation, padding = getattr(backend, "truncation", None), getattr(backend, "padding", None)
+    try:
+        yield
+    finally:
+        if truncation is not None:
+            backend.enable_truncation(**truncation)  # type: ignore[union-attr]
+        if padding is not None:
+            backend.enable_padding(**padding)  # type: ignore[union-attr]
+
+
 def bos_prefix(tokenizer: Any, add_bos: bool | None) -> list[int]:
     """The ids to put before a text: none, or the BOS token; None does what the tokenizer does by itself."""
     bos = tokenizer.bos_token_id
     if add_bos is None:
-        natural = tokenizer("a", verbose=False)["input_ids"]
+        with _own_settings_kept(tokenizer):
+            natural = tokenizer("a", padding=False, truncation=False, verbose=False)["input_ids"]
         add_bos = bos is not None and len(natural) > 1 and natural[0] == bos
     if add_bos and bos is None:
         raise ValueError("add_bos=True, but this tokenizer has no BOS token")
@@ -70,7 +109,7 @@ def decode_tokens(tokenizer: Any, ids: Sequence[int] | Tensor) -> list[str]:
     flat = ids.reshape(-1).tolist() if isinstance(ids, Tensor) else [int(i) for i in ids]
     distinct = sorted(set(flat))
     byte_level = _is_byte_level(tokenizer)
-    added = {i: str(token) for i, token in tokenizer.added_tokens_decoder.items()}
+    added = {i: str(token) for i, token in _added_tokens(tokenizer).items()}
     shown: dict[int, str] = {}
     for i, piece in zip(distinct, tokenizer.convert_ids_to_tokens(distinct), strict=True):
         if piece is None:
@@ -111,8 +150,14 @@ def _legible(data: bytes) -> str:
 
 def special_token_ids(tokenizer: Any) -> frozenset[int]:
     """Every id that stands for control rather than text."""
-    marked = (i for i, token in tokenizer.added_tokens_decoder.items() if token.special)
+    marked = (i for i, token in _added_tokens(tokenizer).items() if token.special)
     return frozenset({*tokenizer.all_special_ids, *marked})
+
+
+def _added_tokens(tokenizer: Any) -> dict[int, Any]:
+    """Tokens added to a vocabulary, by id; mistral-common's tokenizers know none."""
+    added = tokenizer.added_tokens_decoder
+    return {} if callable(added) else added
 
 
 def tokenizer_hash(tokenizer: Any) -> str:

@@ -8,14 +8,15 @@ implementation), so it is only ever done to a private copy.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from interp.models import state
 from interp.models.families import family_of
-from interp.models.fingerprint import weights_hash
 from interp.models.hooks import Point
 from interp.models.huggingface import nearest_path
 from interp.models.language_model import LanguageModel
@@ -38,6 +39,7 @@ class TransformerLensModel(LanguageModel):
     """A language model behind a `TransformerBridge`; `bridge` is the bridge itself (it takes token ids)."""
 
     engine = "transformer_lens"
+    _computed_by = ("transformer-lens",)
 
     def __init__(
         self,
@@ -46,13 +48,11 @@ class TransformerLensModel(LanguageModel):
         name: str,
         tokenizer: Any = None,
         truncated_from: int | None = None,
-        weights: str,
     ) -> None:
         module = bridge.original_model
         family = family_of(module.config)
         super().__init__(module, name=name, tokenizer=tokenizer, family=family, truncated_from=truncated_from)
         self.bridge = bridge
-        self._weights = weights
 
     @property
     def weight_processing(self) -> str:  # type: ignore[override]
@@ -98,7 +98,23 @@ class TransformerLensModel(LanguageModel):
     def _weight_of(self, module: nn.Module) -> Tensor:
         while "_original_component" in module._modules:
             module = module._modules["_original_component"]  # type: ignore[assignment]
-        return module.weight  # type: ignore[return-value]
+        return super()._weight_of(module)
+
+    def _saved_and_other_state(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """The weights under transformers' names, and apart from them what the bridge made of them for itself."""
+        with torch.device("meta"):
+            names = type(self.module)(self.config).state_dict().keys()
+        saved: dict[str, Any] = {}
+        other: dict[str, Any] = dict(state.unsaved_state(self.module))
+        own: dict[str, Tensor] = {}
+        for path, tensor in state.saved_state(self.module).items():
+            name = path.replace("_original_component.", "")
+            if name in names and name not in saved:
+                saved[name] = tensor
+            else:
+                own[path] = tensor
+        places = {_place(tensor) for tensor in saved.values()}
+        return saved, other | {path: tensor for path, tensor in own.items() if _place(tensor) not in places}
 
     @contextmanager
     def _decoding(self) -> Iterator[None]:
@@ -116,9 +132,6 @@ class TransformerLensModel(LanguageModel):
                     stack.callback(handle.remove)
             yield
 
-    def _weights_hash(self) -> str:
-        return self._weights
-
 
 def wrap(
     module: nn.Module, *, name: str, tokenizer: Any = None, truncated_from: int | None = None, private: bool
@@ -126,18 +139,23 @@ def wrap(
     """Boot a bridge on a transformers model; on a deep copy of it unless it is `private` already."""
     from transformer_lens.model_bridge.sources import build_bridge_from_module
 
-    weights = weights_hash(module.state_dict().items())
+    if state.adapter_facts(module):
+        raise ValueError(
+            f"{name} has peft adapters, which a bridge doesn't show: merge them first (merge_and_unload), or use "
+            "engine='huggingface'"
+        )
     own = module if private else copy.deepcopy(module)
     own.set_attn_implementation("eager")  # type: ignore[operator]
     # No tokenizer for the bridge: it would load another one like it from the hub, and put BOS before every text.
     bridge = build_bridge_from_module(own, type(own).__name__, hf_config=own.config, model_name=name)
     bridge.eval()
-    return TransformerLensModel(
-        bridge, name=name, tokenizer=tokenizer, truncated_from=truncated_from, weights=weights
-    )
+    return TransformerLensModel(bridge, name=name, tokenizer=tokenizer, truncated_from=truncated_from)
 
 
 def around(bridge: Any, *, name: str, tokenizer: Any = None) -> TransformerLensModel:
     """Use a bridge that somebody has booted, where it stands."""
-    weights = weights_hash(bridge.original_model.state_dict().items())
-    return TransformerLensModel(bridge, name=name, tokenizer=tokenizer, weights=weights)
+    return TransformerLensModel(bridge, name=name, tokenizer=tokenizer)
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype

@@ -11,6 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.device import make_generator
+from interp.core.messages import at_least
+from interp.probes.projection import columns_of, project
 from interp.probes.words import WordActivations
 
 INIT = 0.05  # weights start uniform in [-0.05, 0.05] (Hewitt and Manning 2019)
@@ -23,7 +25,8 @@ class ProbeSpec:
     The Polar Probe has the distance and the angular term, the Structural Probe one of distance and depth.
 
     Attributes:
-        layer: which of the activations' layers it reads.
+        layer: which of the activations' layers it reads: 0 is the embedding, l the output of the l-th block
+            (`resid_post.{l - 1}`, where steering calls the layer l - 1).
         rank: its number of dimensions k.
         distance: weight of `structural_distance_loss`.
         angular: weight of `angular_loss`.
@@ -41,11 +44,13 @@ class ProbeSpec:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ValueError(f"rank={self.rank}: must be at least 1")
+        for name, least in (("layer", 0), ("rank", 1), ("seed", 0)):
+            at_least(name, getattr(self, name), least)
+            object.__setattr__(self, name, int(getattr(self, name)))  # numpy's integers aren't JSON
         for name in ("distance", "angular", "depth", "root"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)}: a weight must be a number from 0 on")
+            object.__setattr__(self, name, float(getattr(self, name)))
         if not any((self.distance, self.angular, self.depth)):
             raise ValueError("distance, angular and depth are all 0: the probe would learn nothing")
 
@@ -53,6 +58,11 @@ class ProbeSpec:
     def kind(self) -> str:
         """ "polar" where it has the angular term, else "structural"."""
         return "polar" if self.angular else "structural"
+
+    @property
+    def only_depth(self) -> bool:
+        """Whether its squared norms are to be depths and its distances mean nothing."""
+        return bool(self.depth) and not self.distance and not self.angular
 
     def __str__(self) -> str:
         return f"{self.kind} probe of layer {self.layer}, rank {self.rank}"
@@ -95,7 +105,7 @@ class ProbeBank(nn.Module):
         self.centre = nn.Parameter(torch.zeros(len(specs), k))
         self.register_buffer("columns", columns[:, None, :])
         self.register_buffer("slots", torch.tensor([self.layers.index(spec.layer) for spec in specs]))
-        self._one_each = self.slots.tolist() == list(range(len(self.layers)))
+        self._columns = columns_of(self.slots.tolist(), [spec.rank for spec in specs])
         self.register_buffer("mean", torch.zeros(len(specs), d))
         self.register_buffer("scale", torch.ones(len(specs), d))
         self.register_buffer("prototypes", torch.zeros(len(specs), len(self.relations), k))
@@ -113,11 +123,7 @@ class ProbeBank(nn.Module):
 
     def forward(self, x: Float[Tensor, "L N d"]) -> Float[Tensor, "P N k"]:
         """Words in every probe's space; `x` has the activations of `self.layers`, in that order."""
-        if not self._one_each:
-            x = x[self.slots]
-        maps = self.maps()
-        # Centred in the small space: N k numbers instead of N d.
-        return torch.baddbmm(-self.mean.unsqueeze(1) @ maps, x, maps)
+        return project(x, self.weight, self.mean, self.scale, self._columns)
 
     @torch.no_grad()
     def transform(self, words: WordActivations) -> Float[Tensor, "P N k"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ import numpy as np
 import torch
 
 from interp.core.device import derive_seed
-from interp.probes.scores import AttachmentScores, attachment_scores
+from interp.probes.scores import AttachmentScores, attachment_scores, is_word, kept_words
 from interp.probes.treebank import DependencyTree
 from interp.probes.words import WordActivations
 
@@ -78,23 +80,34 @@ def shuffle_relations(trees: Sequence[DependencyTree], *, seed: int = 0) -> list
 
 
 def linear_order_scores(
-    train: Sequence[DependencyTree], test: Sequence[DependencyTree], *, average: str = "macro"
+    train: Sequence[DependencyTree],
+    test: Sequence[DependencyTree],
+    *,
+    average: str = "macro",
+    exclude_punct: bool = False,
 ) -> AttachmentScores:
     """The baseline that links neighbours: every word to the next, in the direction and with the relation that
-    neighbours have most often in the training trees."""
-    steps = [
-        (head - word, relation)
-        for tree in train
-        for head, word, relation in tree.edges()
-        if abs(head - word) == 1
-    ]
+    neighbours have most often in the training trees.
+
+    Args:
+        exclude_punct: leave punctuation out, by the trees' tags: the words at its sides are neighbours then.
+    """
+    steps: Counter[tuple[int, str]] = Counter()
+    for tree, words in zip(train, _words(train, exclude_punct), strict=True):
+        place = {word: i for i, word in enumerate(words)}
+        for head, word, relation in tree.edges():
+            if head in place and word in place and abs(step := place[head] - place[word]) == 1:
+                steps[step, relation] += 1
     if not steps:
         raise ValueError("train: no edge between neighbours to learn from")
-    kinds, counts = np.unique([f"{step} {relation}" for step, relation in steps], return_counts=True)
-    step, relation = str(kinds[counts.argmax()]).split(" ", 1)
-    forward = int(step) > 0
+    (step, relation), _ = min(steps.items(), key=lambda item: (-item[1], item[0]))
     chains = [
-        [(i + 1, i, relation) if forward else (i, i + 1, relation) for i in range(len(tree) - 1)]
-        for tree in test
+        [(b, a, relation) if step > 0 else (a, b, relation) for a, b in itertools.pairwise(words)]
+        for words in _words(test, exclude_punct)
     ]
-    return attachment_scores(chains, test, average=average)
+    return attachment_scores(chains, test, average=average, exclude_punct=exclude_punct)
+
+
+def _words(trees: Sequence[DependencyTree], exclude_punct: bool) -> list[list[int]]:
+    """The words of every sentence that count, by their places in it."""
+    return [words.tolist() for words in kept_words(trees, is_word(trees) if exclude_punct else None)]

@@ -129,7 +129,9 @@ def score_of(reading: ReadOut, average: str = "macro") -> ProbeScore:
         label_accuracy=float(reading.label_hits.mean()),
         balanced_label_accuracy=reading.balanced_label_accuracy,
         label_auc=reading.label_auc,
-        distance_spearman=distance_spearman(reading.distance_matrices(), reading.trees),
-        depth_spearman=depth_spearman(reading.depths(), reading.trees) if spec.depth else nan,
+        distance_spearman=distance_spearman(reading.distance_matrices(), reading.trees, keep=reading.keep),
+        depth_spearman=depth_spearman(reading.depths(), reading.trees, keep=reading.keep)
+        if spec.depth
+        else nan,
         root_accuracy=reading.root_accuracy if spec.depth else nan,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.device import derive_seed
 from interp.core.files import check_folder, write_json
 from interp.core.history import without_nan
-from interp.core.messages import at_least, each_once, nearest, one_of
+from interp.core.messages import at_least, each_once, one_of
 from interp.core.plotting import save_figure
 from interp.probes.bank import ProbeBank, ProbeSpec
-from interp.probes.conllu_files import read_conllu
+from interp.probes.conllu_files import BrokenSentences
 from interp.probes.controls import linear_order_scores, random_weights
 from interp.probes.evaluate import ProbeReport, evaluate_probes
-from interp.probes.grammar import ControlledGrammar
 from interp.probes.plots import plot_layers, plot_polar, plot_tree
 from interp.probes.polar import DEFAULT_RANK
 from interp.probes.reading import read_out
 from interp.probes.saving import save_probes
 from interp.probes.scores import AttachmentScores
+from interp.probes.splits import Treebanks, load_treebanks
 from interp.probes.structural import TARGETS
 from interp.probes.training import ProbeTraining, fit_probes
 from interp.probes.treebank import DependencyTree
@@ -36,10 +34,6 @@ if TYPE_CHECKING:
 
     from interp.models.language_model import LanguageModel
 
-log = logging.getLogger(__name__)
-
-TREEBANKS = ("grammar", "silver")
-TEST_SHARE = VALIDATION_SHARE = 0.2
 MOST_SENTENCES = 1_000_000  # far beyond what fits in memory
 DRAWN_TREES = 3
 
@@ -52,11 +46,13 @@ class ProbeExperiment:
         treebank: "grammar" (gold), "silver", or a CoNLL-U file (gold).
         test_treebank: a CoNLL-U file to score on, whose sentences are never trained on; None takes a fifth of the
             treebank.
-        layers: None is all of the model's.
+        layers: 0 is the embedding, l the output of the l-th block (`layer_sites`); None is all of the model's.
         rank: None is 128, or the width where that is smaller.
         angular_weights: one probe a layer for each; 0 is the Structural Probe.
         target: of the Structural Probe, "distance" or "depth".
         n_sentences: how many to take.
+        exclude_punct: leave punctuation out of the choice of the epoch, of trees, scores and the linear order.
+        strict: refuse a CoNLL-U file with a broken sentence; otherwise it is left out and reported.
         control: probe the architecture with random weights as well.
     """
 
@@ -72,6 +68,7 @@ class ProbeExperiment:
     batch_size: int = 50
     pooling: str = "mean"
     exclude_punct: bool = False
+    strict: bool = False
     control: bool = False
     seed: int = 0
 
@@ -108,18 +105,13 @@ class ProbeExperiment:
     def training(self, **how: Any) -> ProbeTraining:
         """How they are trained; `how` has the fields that are no part of an experiment."""
         return ProbeTraining(
-            lr=self.lr, batch_size=self.batch_size, max_epochs=self.max_epochs, seed=self.seed, **how
+            lr=self.lr,
+            batch_size=self.batch_size,
+            max_epochs=self.max_epochs,
+            exclude_punct=self.exclude_punct,
+            seed=self.seed,
+            **how,
         )
-
-
-@dataclass(frozen=True)
-class Treebanks:
-    """Sentences to train on, to choose epochs by, and to score on; `name` says of the last whether gold or silver."""
-
-    name: str
-    train: Sequence[DependencyTree]
-    validation: Sequence[DependencyTree]
-    test: Sequence[DependencyTree]
 
 
 @dataclass(frozen=True)
@@ -131,6 +123,7 @@ class ExperimentResult:
         best: the probe of the tables by relation and depth and of the figures: the best on the validation sentences,
             among the polar ones where there are any.
         by_relation, by_depth: its scores, as shares of edges.
+        broken: sentences of the CoNLL-U files that could not be read.
     """
 
     report: ProbeReport
@@ -139,6 +132,7 @@ class ExperimentResult:
     control: ProbeReport | None = None
     by_relation: pd.DataFrame | None = field(default=None, repr=False)
     by_depth: pd.DataFrame | None = field(default=None, repr=False)
+    broken: tuple[BrokenSentences, ...] = ()
 
     def __str__(self) -> str:
         parts = [str(self.report), f"linear order (neighbours linked): {self.linear_order}"]
@@ -148,7 +142,7 @@ class ExperimentResult:
             if frame is not None:
                 table = frame.to_string(index=False, float_format=lambda x: f"{x:.3f}")
                 parts.append(f"by {name}, of all edges: {self.best} (best on validation)\n{table}")
-        return "\n\n".join(parts)
+        return "\n\n".join([*parts, *map(str, self.broken)])
 
     def to_dict(self) -> dict[str, Any]:
         reports = {"probes": self.report, "random weights": self.control}
@@ -156,53 +150,11 @@ class ExperimentResult:
             name: {"treebank": report.treebank, "rows": [without_nan(asdict(row)) for row in report.rows]}
             for name, report in reports.items()
             if report is not None
-        } | {"linear order": asdict(self.linear_order), "best": asdict(self.best)}
-
-
-def load_treebanks(experiment: ProbeExperiment) -> Treebanks:
-    """Read, parse or generate the sentences, in three parts that share none: of two with the same words one is kept,
-    and one that is in the test treebank is left out of the other.
-
-    Raises:
-        ValueError: no such treebank, or too few sentences.
-        ImportError: "silver" without a parser installed.
-    """
-    n, name = experiment.n_sentences, experiment.treebank
-    if name == "grammar":
-        trees, label = ControlledGrammar().sample(n, seed=experiment.seed), "controlled grammar (gold)"
-    elif name == "silver":
-        from interp.activations.python_docs import python_docs
-        from interp.probes.silver import load_parser, prose_sentences, silver_name, silver_trees
-
-        parser = load_parser()
-        trees = silver_trees(prose_sentences(python_docs(), n), parser)
-        label = f"python-docs ({silver_name(parser)})"
-    elif Path(name).is_file():
-        trees, label = read_conllu(name), f"{Path(name).name} (gold)"
-    else:
-        raise ValueError(f"treebank={name!r}: no such CoNLL-U file; {nearest(name, TREEBANKS)}")
-    test: list[DependencyTree] = []
-    if experiment.test_treebank is not None:
-        test = _different(read_conllu(experiment.test_treebank))
-        label = f"{Path(experiment.test_treebank).name} (gold), trained on {label}"
-    trees, known = _different(trees), {tree.words for tree in test}
-    unseen = [tree for tree in trees if tree.words not in known]
-    if len(unseen) < len(trees):
-        log.info("%d sentences of the test treebank are left out of training", len(trees) - len(unseen))
-    order = np.random.default_rng(derive_seed(experiment.seed, "split")).permutation(len(unseen))[:n]
-    trees = [unseen[i] for i in order]
-    if experiment.test_treebank is None:
-        cut = round(len(trees) * TEST_SHARE)
-        test, trees = trees[:cut], trees[cut:]
-    held = round(len(trees) * VALIDATION_SHARE)
-    if min(held, len(test), len(trees) - held) < 1:
-        raise ValueError(f"treebank={name!r}: {len(order)} sentences are too few to train, choose and test")
-    return Treebanks(label, trees[held:], trees[:held], test)
-
-
-def _different(trees: Sequence[DependencyTree]) -> list[DependencyTree]:
-    """Of the sentences with the same words one; none of a single word, which has no edge."""
-    return list({tree.words: tree for tree in trees if len(tree) > 1}.values())
+        } | {
+            "linear order": asdict(self.linear_order),
+            "best": asdict(self.best),
+            "left out": [asdict(broken) for broken in self.broken],
+        }
 
 
 def run_experiment(
@@ -246,11 +198,12 @@ def run_experiment(
     ]
     result = ExperimentResult(
         probed.report,
-        linear_order_scores(banks.train, probed.trees),
+        linear_order_scores(banks.train, probed.trees, exclude_punct=experiment.exclude_punct),
         reading.spec,
         control,
         reading.by_relation(),
         reading.by_depth(),
+        banks.broken,
     )
     if out is not None:
         folder = Path(out)
@@ -326,5 +279,5 @@ def _probe(
     assert fitted.validation_scores is not None
     polar = np.array([spec.kind == "polar" for spec in specs])
     candidates = polar if polar.any() else ~polar
-    best = int(np.where(candidates, fitted.validation_scores.max(0), -1).argmax())
+    best = int(np.where(candidates, fitted.validation_scores.max(0), -np.inf).argmax())
     return _Probed(report, fitted.bank, test, test_trees, best)

@@ -17,16 +17,24 @@ def squared_distances(z: Float[Tensor, "*p n k"]) -> Float[Tensor, "*p n n"]:
     return (squares.unsqueeze(-1) + squares.unsqueeze(-2) - 2 * products).clamp_min(0)
 
 
+def sentence_weights(lengths: Int[Tensor, " b"], dtype: torch.dtype) -> Float[Tensor, " b"]:
+    """1 / b' at each of the b' sentences of two words or more, 0 at those of one word, which have no edge."""
+    counted = lengths > 1
+    return counted.to(dtype) / counted.sum().clamp_min(1)
+
+
 def pair_weights(mask: Bool[Tensor, "b n"], dtype: torch.dtype) -> Float[Tensor, "b n n"]:
-    """1 / (n^2 b) at the pairs of words of each sentence, n of its own, and 0 elsewhere."""
+    """1 / n^2 of a sentence's weight at the pairs of its n words, and 0 elsewhere."""
     both = mask.unsqueeze(-1) & mask.unsqueeze(-2)
-    return both.to(dtype) / mask.sum(-1).square()[:, None, None] / len(mask)
+    lengths = mask.sum(-1)
+    return both * (sentence_weights(lengths, dtype) / lengths.clamp_min(1).square())[:, None, None]
 
 
 def structural_distance_loss(
     z: Float[Tensor, "*p b n k"], tree_distances: Float[Tensor, "b n n"], mask: Bool[Tensor, "b n"]
 ) -> Float[Tensor, "*p"]:
-    """|tree distance - squared distance|, over all ordered pairs of a sentence, averaged over sentences.
+    """|tree distance - squared distance|, over all ordered pairs of a sentence, averaged over the sentences of two
+    words or more.
 
     Hewitt and Manning 2019, equation 2: L1 on the *squared* distance, each sentence divided by n^2 of its own.
 
@@ -40,8 +48,10 @@ def structural_distance_loss(
 def structural_depth_loss(
     z: Float[Tensor, "*p b n k"], depths: Float[Tensor, "b n"], mask: Bool[Tensor, "b n"]
 ) -> Float[Tensor, "*p"]:
-    """|depth - squared norm| averaged over the words of a sentence, then over sentences (ibid., section 2.3)."""
-    weights = mask.to(z.dtype) / mask.sum(-1, keepdim=True) / len(mask)
+    """|depth - squared norm| averaged over the words of a sentence, then over the sentences of two words or more
+    (ibid., section 2.3)."""
+    lengths = mask.sum(-1)
+    weights = mask * (sentence_weights(lengths, z.dtype) / lengths.clamp_min(1))[:, None]
     gaps = (depths - z.square().sum(-1)).abs()
     return (gaps * weights).sum((-1, -2))
 
@@ -71,9 +81,6 @@ def angular_loss(edge_vectors: Float[Tensor, "*p m k"], edge_types: Int[Tensor, 
     return total / m**2
 
 
-def root_loss(
-    z: Float[Tensor, "*p b n k"], roots: Int[Tensor, " b"], centre: Float[Tensor, "*p k"]
-) -> Float[Tensor, "*p"]:
+def root_loss(roots: Float[Tensor, "*p b k"], centre: Float[Tensor, "*p k"]) -> Float[Tensor, "*p"]:
     """Mean squared error between the root words and one learned point, over sentences and coordinates."""
-    at_root = z[..., torch.arange(len(roots), device=z.device), roots, :]
-    return (at_root - centre.unsqueeze(-2)).square().mean((-1, -2))
+    return (roots - centre.unsqueeze(-2)).square().mean((-1, -2))

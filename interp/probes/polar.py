@@ -46,7 +46,7 @@ class PolarProbe:
     """
 
     rank: int | None = None
-    angular_weight: float | Sequence[float] = 1.0
+    angular_weight: float | Sequence[float] | np.ndarray = 1.0
     structural_weight: float = 1.0
     root_weight: float = 0.0
     lr: float = 1e-3
@@ -82,7 +82,7 @@ class PolarProbe:
 
         Raises:
             ValueError: naming the sentence: activations and tree of different length, different widths, NaN;
-                a rank above the width; an empty corpus; several angular weights without validation.
+                a rank above the width; no sentence of two words; several angular weights without validation.
         """
         words = _words(activations)
         specs = self._specs(words)
@@ -116,7 +116,11 @@ class PolarProbe:
         return self
 
     def _specs(self, words: WordActivations) -> list[ProbeSpec]:
-        weights = self.angular_weight
+        weights = np.atleast_1d(self.angular_weight)
+        if weights.ndim > 1 or not len(weights):
+            raise ValueError(
+                f"angular_weight={np.asarray(self.angular_weight).tolist()}: give a number, or several in a row"
+            )
         return [
             ProbeSpec(
                 words.layers[0],
@@ -126,7 +130,7 @@ class PolarProbe:
                 root=self.root_weight,
                 seed=self.random_state,
             )
-            for weight in (weights if isinstance(weights, Sequence) else [weights])
+            for weight in weights
         ]
 
     def transform(self, activations: Sentences) -> list[Float[np.ndarray, "n k"]]:

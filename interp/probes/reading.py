@@ -32,10 +32,19 @@ def read_out(
 
     Args:
         rooted: hang every tree on one root (`orient_from_root`); the paper's read-out does not.
-        exclude_punct: leave punctuation out of the trees and the scores, by the trees' tags.
+        exclude_punct: leave punctuation out of the trees and all scores, by the trees' tags.
+
+    Raises:
+        ValueError: activations that do not fit the trees or the probes, or are not finite; trees without tags to
+            know punctuation by.
     """
     words.check(trees)
     points = bank.transform(words).double().cpu().numpy()
+    if not np.isfinite(points).all():
+        lost = (
+            int(np.searchsorted(words.starts.numpy(), np.argwhere(~np.isfinite(points))[0][1], "right")) - 1
+        )
+        raise ValueError(f"the activations of sentence {lost} hold NaN or infinite values")
     return [
         ReadOut(bank, probe, own, trees, rooted=rooted, exclude_punct=exclude_punct)
         for probe, own in enumerate(points)
@@ -48,6 +57,7 @@ class ReadOut:
     Attributes:
         points: [N k] the words in the probe's space, in float64.
         prototypes: [R k].
+        keep: [N] false at punctuation where it is left out, else None.
         edges: the decoded edges, words counted through the corpus.
         matches: these edges against the gold ones.
     """
@@ -67,13 +77,14 @@ class ReadOut:
         self.prototypes = bank.prototypes[probe].double().cpu().numpy()
         self.data = TreeData(trees, bank.relations)
         self.starts = self.data.starts.numpy()
-        keep = is_word(trees) if exclude_punct else None
-        self.pairs = Pairs.within(self.starts, keep)
+        self.keep = is_word(trees) if exclude_punct else None
+        self.pairs = Pairs.within(self.starts, self.keep)
         roots = None
         if self.spec.root:
-            roots = nearest_words(points, bank.centre[probe].detach().double().cpu().numpy(), self.starts)
+            centre = bank.centre[probe].detach().double().cpu().numpy()
+            roots = nearest_words(points, centre, self.starts, self.keep)
         self.edges = decode(self.pairs, points, self.prototypes, self.starts, rooted=rooted, roots=roots)
-        self.matches: Matches = match(self.edges, self.data, keep)
+        self.matches: Matches = match(self.edges, self.data, self.keep)
 
     def _split(self, values: np.ndarray) -> list[np.ndarray]:
         return np.split(values, self.starts[1:-1])
@@ -133,9 +144,15 @@ class ReadOut:
 
     @property
     def root_accuracy(self) -> float:
-        """How often the word of the smallest depth is the root."""
-        lowest = nearest_words(self.points, np.zeros(self.points.shape[1]), self.starts)
-        return float(np.mean(lowest == self.starts[:-1] + self.data.roots.numpy()))
+        """How often the word of the smallest depth is the root, over sentences of two words or more; NaN for none.
+
+        Where punctuation is left out, it is neither found nor counted as a word or as a root.
+        """
+        lowest = nearest_words(self.points, np.zeros(self.points.shape[1]), self.starts, self.keep)
+        roots = self.starts[:-1] + self.data.roots.numpy()
+        keep = np.ones(len(self.points), bool) if self.keep is None else self.keep
+        counted = keep[roots] & (np.add.reduceat(keep.astype(int), self.starts[:-1]) > 1)
+        return float(np.mean((lowest == roots)[counted])) if counted.any() else float("nan")
 
     def by_relation(self) -> pd.DataFrame:
         """For every relation: edges, how many were found (uuas, uas, las), label accuracy on gold edges."""

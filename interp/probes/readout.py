@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -105,6 +106,8 @@ def orient_from_root(
     Args:
         roots: the root of each sentence; None takes the word from which most edges point as `orient` would
             have them, ties by the summed |cosine| of those edges, then the first word.
+
+    Raises ValueError for a given root that no edge of its sentence touches.
     """
     free = orient(u, v, z, prototypes)
     strength = np.abs(cosines(z[u] - z[v], prototypes)).max(1)
@@ -125,10 +128,18 @@ def orient_from_root(
                 strict=True,
             )
         }
-        candidates = sorted(neighbours) if roots is None else [int(roots[index])]
+        candidates = sorted(neighbours)
+        if roots is not None and candidates:
+            if (root := int(roots[index])) not in neighbours:
+                raise ValueError(f"roots[{index}]={root}: no edge of sentence {index} touches this word")
+            candidates = [root]
         best = max(
             (_downwards(root, neighbours) for root in candidates),
-            key=lambda edges: (len(wished.keys() & edges), sum(wished.get(edge, 0.0) for edge in edges)),
+            # fsum: two roots that agree with the same edges tie, in whatever order their edges come.
+            key=lambda edges: (
+                len(wished.keys() & edges),
+                math.fsum(wished.get(edge, 0.0) for edge in edges),
+            ),
             default=[],
         )
         heads += [head for head, _ in best]
@@ -154,11 +165,21 @@ def decode(
 
 
 def nearest_words(
-    points: Float[np.ndarray, "N k"], centre: Float[np.ndarray, " k"], starts: np.ndarray
+    points: Float[np.ndarray, "N k"],
+    centre: Float[np.ndarray, " k"],
+    starts: np.ndarray,
+    keep: np.ndarray | None = None,
 ) -> Int[np.ndarray, " S"]:
-    """The word of each sentence that is nearest to a point."""
+    """The word of each sentence that is nearest to a point; -1 for a sentence without a word to keep.
+
+    Args:
+        keep: [N] false at words that are left out.
+    """
     gaps = np.square(points - centre).sum(1)
-    return np.array([start + gaps[start:end].argmin() for start, end in itertools.pairwise(starts)])
+    if keep is not None:
+        gaps = np.where(keep, gaps, np.inf)
+    nearest = [start + gaps[start:end].argmin() for start, end in itertools.pairwise(starts)]
+    return np.array([word if gaps[word] < np.inf else -1 for word in nearest])
 
 
 def by_sentence(edges: Edges, starts: np.ndarray, relations: Sequence[str]) -> list[list[Edge]]:

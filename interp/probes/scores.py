@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from numbers import Integral
 
 import numpy as np
 
 from interp.core.messages import one_of
 from interp.probes.readout import Edges
 from interp.probes.tree_data import TreeData
-from interp.probes.treebank import DependencyTree, Edge
+from interp.probes.treebank import ROOT, DependencyTree, Edge
 
 AVERAGES = ("macro", "micro")
 PUNCTUATION = frozenset({"PUNCT", "''", ",", ".", ":", "``", "-LRB-", "-RRB-"})  # UD's tag and PTB's
@@ -93,6 +94,14 @@ def is_word(trees: Sequence[DependencyTree]) -> np.ndarray:
     return np.array([tag not in PUNCTUATION for tree in trees for tag in tree.tags or ()])
 
 
+def kept_words(trees: Sequence[DependencyTree], keep: np.ndarray | None) -> list[np.ndarray]:
+    """Which words of each sentence count, by their places in it: all, or those where `keep` [N] is true."""
+    if keep is None:
+        return [np.arange(len(tree)) for tree in trees]
+    parts = np.split(keep, np.cumsum([len(tree) for tree in trees])[:-1])
+    return [np.flatnonzero(part) for part in parts]
+
+
 def attachment_scores(
     predicted: Sequence[Sequence[Edge]],
     gold: Sequence[DependencyTree],
@@ -102,15 +111,22 @@ def attachment_scores(
 ) -> AttachmentScores:
     """Score edge sets (head, dependent, relation), one a sentence; a word may have several heads in them.
 
+    A root arc, with the head -1, is no edge: it may stand among the predicted ones and never counts.
+
     Args:
         average: "macro" (mean over sentences with an edge) or "micro" (over all edges).
         exclude_punct: leave out edges to or from punctuation, by the trees' tags.
 
     Raises:
-        ValueError: as many predictions as trees are needed; no tags where punctuation is to be left out.
+        ValueError: as many predictions as trees are needed; an edge with a word that its sentence lacks, or from
+            a word to itself; no tags where punctuation is to be left out.
     """
     if len(predicted) != len(gold):
         raise ValueError(f"{len(predicted)} predictions for {len(gold)} trees")
+    predicted = [
+        _without_root_arcs(edges, len(tree), index)
+        for index, (edges, tree) in enumerate(zip(predicted, gold, strict=True))
+    ]
     relations = sorted(
         {r for tree in gold for r in tree.relations} | {r for edges in predicted for _, _, r in edges}
     )
@@ -126,5 +142,13 @@ def attachment_scores(
     return match(Edges(*columns), data, keep).scores(average)
 
 
-def as_row(scores: AttachmentScores) -> dict[str, float]:
-    return asdict(scores)
+def _without_root_arcs(edges: Sequence[Edge], n: int, index: int) -> list[Edge]:
+    """The edges between words of a sentence of n. Raises ValueError for one that isn't there."""
+    for edge in edges:
+        whole = len(edge) == 3 and all(isinstance(place, Integral) for place in edge[:2])
+        if not (whole and ROOT <= edge[0] < n and 0 <= edge[1] < n and edge[0] != edge[1]):
+            raise ValueError(
+                f"predicted[{index}] has the edge {tuple(edge)}: give (head, dependent, relation) of two of the "
+                f"{n} words, counted from 0, or the head {ROOT} at the root"
+            )
+    return [edge for edge in edges if edge[0] != ROOT]

@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from interp.core.callbacks import Callback
 from interp.core.history import History
+from interp.core.identity import describe
 from interp.core.runtime import Runtime
 from interp.core.stream import ArrayStream
 from interp.core.task import LossOutput, OptimizerSpec, StepContext
 from interp.core.trainer import Trainer, TrainerConfig
 from interp.probes.bank import ProbeBank, ProbeSpec
+from interp.probes.best_epochs import KeepBestOfEach
 from interp.probes.fused_losses import angular_loss, structural_distance_loss
 from interp.probes.losses import root_loss, structural_depth_loss
-from interp.probes.readout import Pairs, orient, spanning_forest
-from interp.probes.scores import match
 from interp.probes.tree_data import TreeData
 from interp.probes.treebank import DependencyTree, relation_types
 from interp.probes.words import WordActivations
@@ -36,9 +35,10 @@ class ProbeTraining:
         lr: Adam's.
         batch_size: sentences a step; the angular loss pools their edges.
         max_epochs: passes over the training sentences.
-        patience: a probe whose validation score has not risen for so many evaluations is finished (only with
-            validation sentences). Its score is the LAS, without relation types the UUAS.
+        patience: a probe whose validation score (`KeepBestOfEach`) has not risen for so many evaluations is finished;
+            only with validation sentences.
         eval_every: epochs between evaluations.
+        exclude_punct: leave punctuation out of the validation score, by the trees' tags.
         standardize: give every feature mean 0 and standard deviation 1 over the training words first.
         seed: order of the sentences.
         device: where to train.
@@ -51,6 +51,7 @@ class ProbeTraining:
     max_epochs: int = 100
     patience: int = 10
     eval_every: int = 1
+    exclude_punct: bool = False
     standardize: bool = True
     seed: int = 0
     device: str = "auto"
@@ -91,7 +92,8 @@ def fit_probes(
     """Train probes of any layers, ranks and weights together.
 
     Every probe gets the numbers (up to rounding) that it would have got alone with the same seeds: they share
-    the batches, and no term of the loss joins two of them.
+    the batches, and no term of the loss joins two of them. A sentence of one word has no edge and is left out, as if
+    it had not been given.
 
     Args:
         trees: of `words`, sentence by sentence.
@@ -99,10 +101,15 @@ def fit_probes(
 
     Raises:
         ValueError: activations that do not fit the trees or are not finite, an unknown layer, a rank above the
-            width, or an angular weight with fewer than two relation types.
+            width, an angular weight with fewer than two relation types, or no sentence of two words.
     """
     config = config or ProbeTraining()
     words.check(trees)
+    with_edges = (words.lengths > 1).nonzero()[:, 0]
+    if not len(with_edges):
+        raise ValueError(
+            f"trees: all {len(trees)} sentences have one word only, so there is no edge to learn from"
+        )
     relations = relation_types(trees)
     if len(relations) < 2 and any(spec.angular for spec in specs):
         raise ValueError(f"angular > 0 needs two relation types or more, the trees have {list(relations)}")
@@ -111,10 +118,21 @@ def fit_probes(
     values = bank.select(words)
     _check_finite(values, bank.layers)
     if config.standardize:
-        _set_statistics(bank, values)
+        _set_statistics(bank, values, (words.lengths > 1).repeat_interleave(words.lengths))
     task = ProbeTask(bank, values, data, config.lr)
-    per_epoch = math.ceil(len(data) / config.batch_size)
-    chooser = None if validation is None else _KeepBestOfEach(bank, task, *validation, config)
+    if config.out_dir is not None:
+        task.about = _identity(config, words, data, validation)
+    per_epoch = math.ceil(len(with_edges) / config.batch_size)
+    chooser = None
+    if validation is not None:
+        chooser = KeepBestOfEach(
+            bank,
+            task.set_prototypes,
+            *validation,
+            patience=config.patience,
+            eval_every=config.eval_every,
+            exclude_punct=config.exclude_punct,
+        )
     trainer = Trainer(
         TrainerConfig(
             max_steps=per_epoch * config.max_epochs,
@@ -128,7 +146,7 @@ def fit_probes(
         Runtime(config.device),
         callbacks=[] if chooser is None else [chooser],
     )
-    stream = ArrayStream(torch.arange(len(data)), seed=config.seed)
+    stream = ArrayStream(with_edges, seed=config.seed)
     history = trainer.fit(task, stream)
     if chooser is not None:
         chooser.restore()
@@ -145,7 +163,7 @@ def without_training(words: WordActivations, trees: Sequence[DependencyTree], la
     relations = relation_types(trees)
     bank = ProbeBank([ProbeSpec(layer, rank=words.d)], words.d, words.layers, relations)
     values = bank.select(words)
-    _set_statistics(bank, values)
+    _set_statistics(bank, values, (words.lengths > 1).repeat_interleave(words.lengths))
     with torch.no_grad():
         bank.weight.copy_(torch.eye(words.d))
     ProbeTask(bank, values, TreeData(trees, relations), lr=1.0).set_prototypes()
@@ -161,16 +179,18 @@ class ProbeTask:
     def __init__(self, bank: ProbeBank, values: Float[Tensor, "L N d"], data: TreeData, lr: float) -> None:
         self.bank, self.values, self.data, self.lr = bank, values, data, lr
         self._buffer = values.new_empty(0)
+        self.about: dict[str, Any] = {}
 
     def modules(self) -> dict[str, nn.Module]:
         return {"probes": self.bank}
 
     def config(self) -> dict[str, Any]:
         """What a checkpoint must agree on."""
-        return {"lr": self.lr, "probes": [asdict(spec) for spec in self.bank.specs]}
+        return {"lr": self.lr, "probes": [asdict(spec) for spec in self.bank.specs], **self.about}
 
     def configure_optimizers(self, max_steps: int) -> OptimizerSpec:
-        return OptimizerSpec(torch.optim.Adam(self.bank.parameters(), lr=self.lr))
+        fused = self.bank.weight.device.type in ("cpu", "cuda")  # one pass over the weights
+        return OptimizerSpec(torch.optim.Adam(self.bank.parameters(), lr=self.lr, fused=fused))
 
     def loss(self, sentences: Tensor, ctx: StepContext) -> LossOutput:
         batch = self.data.batch(sentences.cpu())
@@ -178,17 +198,16 @@ class ProbeTask:
         device, dtype = self.bank.weight.device, self.bank.weight.dtype
         z = bank(self._rows(batch.words).to(device, dtype))
         terms: dict[str, Tensor] = {}
-        if self._uses("distance", "depth", "root"):
-            padded, mask = take(z, batch.padded.to(device)), batch.mask.to(device)
-            if self._uses("distance"):
-                terms["distance"] = structural_distance_loss(padded, batch.distances.to(device, dtype), mask)
-            if self._uses("depth"):
-                terms["depth"] = structural_depth_loss(padded, batch.depths.to(device, dtype), mask)
-            if self._uses("root"):
-                terms["root"] = root_loss(padded, batch.roots.to(device), self.bank.centre)
+        if self._uses("distance"):
+            terms["distance"] = structural_distance_loss(z, batch.distances.to(device, dtype), batch.lengths)
+        if self._uses("depth"):
+            words = z.index_select(1, batch.padded.flatten().to(device)).unflatten(1, batch.padded.shape)
+            depths = batch.depths[batch.padded].to(device, dtype)
+            terms["depth"] = structural_depth_loss(words, depths, batch.mask.to(device))
+        if self._uses("root"):
+            terms["root"] = root_loss(z.index_select(1, batch.roots.to(device)), self.bank.centre)
         if self._uses("angular"):
-            edges = take(z, batch.heads.to(device)) - take(z, batch.dependents.to(device))
-            terms["angular"] = angular_loss(edges, batch.types.to(device))
+            terms["angular"] = angular_loss(z, batch.heads.to(device), batch.types.to(device))
         total = torch.stack(
             [(self.bank.term_weights(name) * term).sum() for name, term in terms.items()]
         ).sum()
@@ -227,88 +246,38 @@ class ProbeTask:
         return any(getattr(spec, term) for spec in self.bank.specs for term in terms)
 
 
-def take(z: Float[Tensor, "P N k"], places: Int[Tensor, "*s"]) -> Float[Tensor, "P *s k"]:
-    """`z[:, places]` with a gradient that is added up row by row, which is faster than that of indexing."""
-    return z.index_select(1, places.flatten()).unflatten(1, places.shape)
+def _identity(
+    config: ProbeTraining,
+    words: WordActivations,
+    data: TreeData,
+    validation: tuple[WordActivations, Sequence[DependencyTree]] | None,
+) -> dict[str, Any]:
+    """What else an interrupted run must have been trained on, and chosen by, to be gone on with."""
+    names = ("standardize", "patience", "eval_every", "exclude_punct")
+    parts = {"training": (words, data)}
+    if validation is not None:
+        parts["validation"] = (validation[0], TreeData(validation[1], data.relations))
+    return {name: getattr(config, name) for name in names} | {
+        f"{part} sentences": describe(
+            [own.values, own.starts, trees.heads, trees.types, list(trees.relations)]
+        )
+        for part, (own, trees) in parts.items()
+    }
 
 
-class _KeepBestOfEach(Callback):
-    """Remembers the weights of every probe's best evaluation; ends the run when all have stopped improving.
-
-    A probe whose patience has run out keeps what it had, whatever comes after: as if it were alone.
-    """
-
-    def __init__(
-        self,
-        bank: ProbeBank,
-        task: ProbeTask,
-        words: WordActivations,
-        trees: Sequence[DependencyTree],
-        config: ProbeTraining,
-    ) -> None:
-        words.check(trees)
-        self.bank, self.task, self.words, self.config = bank, task, words, config
-        self.data = TreeData(trees, bank.relations)
-        self.pairs = Pairs.within(self.data.starts.numpy())
-        self.scores: list[list[float]] = []
-        self.best = [-1.0] * len(bank)
-        self.best_epochs = [0] * len(bank)
-        self.waited = [0] * len(bank)
-        self.weights = bank.weight.detach().clone()
-        self.centres = bank.centre.detach().clone()
-
-    def on_log(self, trainer: Trainer, step: int, metrics: dict[str, float]) -> None:
-        scores = self.evaluate()
-        self.scores.append(scores)
-        epoch = len(self.scores) * self.config.eval_every
-        for probe, score in enumerate(scores):
-            if self.waited[probe] >= self.config.patience:
-                continue
-            if score > self.best[probe]:
-                self.best[probe], self.best_epochs[probe], self.waited[probe] = score, epoch, 0
-                self.weights[probe] = self.bank.weight[probe].detach()
-                self.centres[probe] = self.bank.centre[probe].detach()
-            else:
-                self.waited[probe] += 1
-        metrics["valid_score"] = float(np.mean(scores))
-        if min(self.waited) >= self.config.patience:
-            trainer.stop("no probe improves on the validation sentences any more")
-
-    def evaluate(self) -> list[float]:
-        """LAS of every probe; UUAS where there are no types to tell apart."""
-        self.task.set_prototypes()
-        scores = []
-        for z, prototypes in zip(self.bank.transform(self.words), self.bank.prototypes, strict=True):
-            points = z.double().cpu().numpy()
-            u, v = spanning_forest(self.pairs.squared_distances(points), self.pairs)
-            found = match(orient(u, v, points, prototypes.double().cpu().numpy()), self.data).scores()
-            scores.append(found.las if len(self.bank.relations) > 1 else found.uuas)
-        return scores
-
-    def restore(self) -> None:
-        with torch.no_grad():
-            self.bank.weight.copy_(self.weights)
-            self.bank.centre.copy_(self.centres)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {
-            "scores": self.scores,
-            "best": self.best,
-            "best_epochs": self.best_epochs,
-            "waited": self.waited,
-            "weights": self.weights,
-            "centres": self.centres,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-
-
-def _set_statistics(bank: ProbeBank, values: Float[Tensor, "L N d"]) -> None:
+def _set_statistics(bank: ProbeBank, values: Float[Tensor, "L N d"], counted: Bool[Tensor, " N"]) -> None:
     """Mean and standard deviation of every feature over words; a feature that never varies is left alone."""
+    counted = counted.to(values.device)
     for slot, layer in enumerate(values):
-        spread, mean = torch.std_mean(layer.double(), dim=0, correction=0)
+        rows = layer if bool(counted.all()) else layer[counted]
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        varies = (rows != rows[0]).any(0)
+        # Twice centred: what the first mean's rounding leaves is taken off as well.
+        mean = rows.mean(0)
+        rows = rows - mean
+        rest = rows.mean(0)
+        spread = rows.sub_(rest).square_().mean(0).sqrt() * varies
+        mean = mean + rest
         mine = bank.slots == slot
         bank.mean[mine] = mean.to(bank.mean)
         bank.scale[mine] = torch.where(spread > 0, spread, 1.0).to(bank.scale)
@@ -316,5 +285,5 @@ def _set_statistics(bank: ProbeBank, values: Float[Tensor, "L N d"]) -> None:
 
 def _check_finite(values: Float[Tensor, "L N d"], layers: Sequence[int]) -> None:
     for layer, rows in zip(layers, values, strict=True):
-        if not bool(rows.isfinite().all()):
+        if not bool(rows.sum().isfinite()) and not bool(rows.isfinite().all()):  # a sum is much the faster
             raise ValueError(f"the activations of layer {layer} hold NaN or infinite values")

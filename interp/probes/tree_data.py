@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,27 +18,42 @@ UNKNOWN = -1  # a relation type that the probe was not trained on
 
 @dataclass(frozen=True)
 class SentenceBatch:
-    """Some sentences: their words one after the other, and the same padded to the longest sentence.
+    """Some sentences in order of their lengths.
 
     Attributes:
+        lengths: [b] ascending.
         words: [W] where the batch's words stand among all words.
-        padded: [b n] place of each word within the batch; 0 where the mask is false.
-        mask: [b n].
-        distances: [b n n] tree distances.
-        depths: [b n].
-        heads, dependents, types: [m] the edges, as places within the batch.
-        roots: [b] place of each root within its sentence.
+        distances: the n^2 tree distances of each sentence, one sentence after the other.
+        depths: [W].
+        heads: [W] the place within the batch of the word that each word hangs on, itself at the roots.
+        types: [W] type of the edge above each word, -1 at the roots.
+        roots: [b] place of each root within the batch.
     """
 
+    lengths: Int[Tensor, " b"]
     words: Int[Tensor, " W"]
-    padded: Int[Tensor, "b n"]
-    mask: Bool[Tensor, "b n"]
-    distances: Float[Tensor, "b n n"]
-    depths: Float[Tensor, "b n"]
-    heads: Int[Tensor, " m"]
-    dependents: Int[Tensor, " m"]
-    types: Int[Tensor, " m"]
+    distances: Float[Tensor, " Q"]
+    depths: Float[Tensor, " W"]
+    heads: Int[Tensor, " W"]
+    types: Int[Tensor, " W"]
     roots: Int[Tensor, " b"]
+
+    @property
+    def dependents(self) -> Int[Tensor, " m"]:
+        """Every word that has a head, that is every edge."""
+        return (self.heads != torch.arange(len(self.heads))).nonzero()[:, 0]
+
+    @cached_property
+    def mask(self) -> Bool[Tensor, "b n"]:
+        """True at the words of the batch when its sentences are padded to the longest."""
+        return torch.arange(int(self.lengths.max())) < self.lengths[:, None]
+
+    @cached_property
+    def padded(self) -> Int[Tensor, "b n"]:
+        """Place of each word within the batch; 0 where the mask is false."""
+        places = torch.zeros(self.mask.shape, dtype=torch.int64)
+        places[self.mask] = torch.arange(len(self.words))
+        return places
 
 
 class TreeData:
@@ -81,25 +97,20 @@ class TreeData:
         return (self.heads != torch.arange(len(self.heads))).nonzero()[:, 0]
 
     def batch(self, sentences: Int[Tensor, " b"]) -> SentenceBatch:
+        sentences = sentences[self.lengths[sentences].argsort(stable=True)]
         lengths = self.lengths[sentences]
         first = lengths.cumsum(0) - lengths  # of each sentence, within the batch
         shift = (first - self.starts[sentences]).repeat_interleave(lengths)
         words = torch.arange(len(shift)) - shift
-        column = torch.arange(int(lengths.max()))
-        mask = column < lengths[:, None]
-        padded = torch.where(mask, first[:, None] + column, 0)
-        square = mask[:, :, None] & mask[:, None, :]
-        cell = column[:, None] * lengths[:, None, None] + column + self._squares[sentences][:, None, None]
-        heads = self.heads[words] + shift
-        edges = (heads != torch.arange(len(words))).nonzero()[:, 0]
+        squares = lengths.square()
+        cells = self._squares[sentences] - squares.cumsum(0) + squares
+        places = torch.arange(int(squares.sum())) + cells.repeat_interleave(squares)
         return SentenceBatch(
+            lengths=lengths,
             words=words,
-            padded=padded,
-            mask=mask,
-            distances=self._distances[torch.where(square, cell, 0)].float() * square,
-            depths=self.depths[words][padded] * mask,
-            heads=heads[edges],
-            dependents=edges,
-            types=self.types[words][edges],
-            roots=self.roots[sentences],
+            distances=self._distances[places].float(),
+            depths=self.depths[words],
+            heads=self.heads[words] + shift,
+            types=self.types[words],
+            roots=first + self.roots[sentences],
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from interp.activations.harvest import harvest
 from interp.activations.manifest import Manifest
 from interp.activations.packing import TokenContexts
 from interp.activations.store import ActivationStore
-from interp.activations.writer import ManifestMismatchError
+from interp.core.identity import IdentityMismatch
 from interp.core.messages import one_of
 from interp.core.progress import progress as progress_bar
 from interp.models.sites import Site
@@ -37,7 +38,8 @@ class WordActivations:
 
     Attributes:
         values: [L N d], the words of all sentences one after the other.
-        layers: number of each of the L layers; 0 is the embedding, l the output of the l-th block.
+        layers: number of each of the L layers; 0 is the embedding, l the output of the l-th block, which is layer
+            l - 1 of sites and steering vectors (`layer_sites`).
         starts: [S + 1]; sentence s has the words `starts[s] : starts[s + 1]`.
         kept: [S] which of the trees that were asked for these sentences are.
     """
@@ -105,16 +107,19 @@ class WordActivations:
 
 def layer_sites(model: LanguageModel, layers: Sequence[int] | None = None) -> dict[int, Site]:
     """The site of each layer: what the first block reads for 0 (positions included, where they are added to the
-    embedding), `resid_post` of block l - 1 for l; None: all of them.
+    embedding), `resid_post.{l - 1}` for l; None: all of them.
 
-    Raises ValueError for a layer that the model lacks. Negative ones count from the end.
+    Probes count as Hewitt and Manning do, from the embedding, and sites from the first block: probe layer l is
+    where `interp steer --layer` l - 1 writes. Negative layers count from the end, and are the same in both.
+
+    Raises ValueError for a layer that the model lacks.
     """
     count = model.n_layers + 1
     chosen = range(count) if layers is None else layers
     for layer in chosen:
-        if not -count <= layer < count:
+        if not isinstance(layer, Integral) or not -count <= layer < count:
             raise ValueError(f"layer {layer}: {model.name} has the layers 0 (embedding) to {model.n_layers}")
-    numbers = sorted({layer % count for layer in chosen})
+    numbers = sorted({int(layer) % count for layer in chosen})
     sites = {l: Site("resid_pre", 0) if l == 0 else Site("resid_post", l - 1) for l in numbers}
     return {l: model.check_site(site) for l, site in sites.items()}
 
@@ -136,7 +141,7 @@ def word_activations(
     Sentences of similar length share a batch; the order of the result is that of the trees.
 
     Args:
-        layers: 0 is the embedding, l the output of block l; None: all.
+        layers: 0 is the embedding, l the output of the l-th block (`layer_sites`); None: all.
         pooling: "mean" of a word's tokens (Hewitt and Manning 2019), or its "first" or "last" one.
         add_bos, on_mismatch: as in `align`.
         dtype: of the result.
@@ -166,7 +171,7 @@ def word_activations(
     else:
         try:
             opened = harvest(model, contexts, list(sites.values()), store, dtype="float32", progress=progress)
-        except ManifestMismatchError as error:
+        except IdentityMismatch as error:
             raise ValueError(f"store={str(store)!r} keeps {_what_differs(model, sites, store)}") from error
         assert isinstance(opened, ActivationStore)
         source = _read(opened, contexts, list(sites.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,22 @@ import numpy as np
 from interp.core.files import atomic_write, write_json
 from interp.core.messages import each_once
 from interp.core.plotting import save_figure
+from interp.recall.baselines import Verdict, baseline_table, spell_verdicts, verdicts, with_baselines
 from interp.recall.bias import MicrostructureBias, descriptive_bias, microstructure_bias
 from interp.recall.ergm_statistics import DEFAULT_STATISTICS
-from interp.recall.metrics import METRICS, baselines, mean_ci
+from interp.recall.metrics import METRICS, spell_summary
 from interp.recall.motifs import motif_bias
 from interp.recall.plots import plot_bias, plot_motifs, plot_scores
+from interp.recall.reports import spell_baselines, spell_reading
 from interp.recall.runner import CONSENSUS, RecallRun
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SAME_EVERYWHERE = (
+    "undefined: as many errors as there can be, or none, so that placing them elsewhere changes nothing"
+)
+SUMMARISED = (*METRICS, "coverage")
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +39,9 @@ class RecallAnalysis:
     """Tables of one run.
 
     Attributes:
-        cases: a row a case, `summary`: means with 95 % half-widths by group.
-        baselines: mean accuracy and F1 of an empty, a random (same density) and a perfect recall.
+        cases: a row a case, with its baselines' scores; `summary`: means with 95 % intervals by group.
+        baselines: mean accuracy and F1 by group beside those of `baselines.BASELINES`; `verdicts`: of the best of them.
+        reading: how much of the replies was understood.
         bias: coefficients by group, under its label; `all` pools every case.
         descriptive, motifs: counts against errors in random places, over all cases.
         threshold: w above it is a recalled edge in the scores; `consensus`: w from it on is one in the patterns.
@@ -42,6 +50,8 @@ class RecallAnalysis:
     cases: pd.DataFrame
     summary: pd.DataFrame
     baselines: pd.DataFrame
+    verdicts: list[Verdict]
+    reading: str
     bias: dict[str, MicrostructureBias]
     descriptive: pd.DataFrame
     motifs: pd.DataFrame
@@ -57,8 +67,11 @@ class RecallAnalysis:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write results.json, a .csv a table and three figures."""
+        import pandas as pd
+
         out = Path(folder)
         tables = {"cases": self.cases, "summary": self.summary, "baselines": self.baselines}
+        tables["verdicts"] = pd.DataFrame([asdict(v) | {"better": v.better} for v in self.verdicts])
         tables["bias"] = self.bias_frame()
         tables["descriptive"] = self.descriptive.reset_index(names="statistic")
         tables["motifs"] = self.motifs.reset_index(names="motif")
@@ -75,15 +88,21 @@ class RecallAnalysis:
         return out
 
     def __str__(self) -> str:
-        shown = self.summary.round(3).to_string(index=False)
+        shown = spell_summary(self.summary, SUMMARISED)
         parts = [
-            f"Scores (mean, 95 % half-width); a pair is recalled where w > {self.threshold}\n{shown}",
-            f"Baselines\n{self.baselines.round(3).to_string(index=False)}",
+            f"Scores (mean [95 % interval]); a pair is recalled where w > {self.threshold}\n{shown}",
+            f"Baselines\n{spell_baselines(self.baselines)}",
+            f"Verdict\n{spell_verdicts(self.verdicts)}",
+            self.reading,
             f"From here on a pair is recalled where w >= {self.consensus}",
         ]
         parts += [f"Pattern coefficients, {label}\n{table}" for label, table in self.bias.items()]
-        parts.append(f"Statistics against errors in random places\n{self.descriptive.round(2).to_string()}")
-        parts.append(f"Motifs of four nodes\n{self.motifs.round(2).to_string()}")
+        for title, table in (
+            ("Statistics against errors in random places", self.descriptive),
+            ("Motifs of four nodes against errors in random places", self.motifs),
+        ):
+            shown = table.round(2).to_string() if table["z"].notna().any() else SAME_EVERYWHERE
+            parts.append(f"{title}\n{shown}")
         return "\n\n".join(parts)
 
 
@@ -115,7 +134,7 @@ def analyse(
     if not 0 < consensus <= 1:
         raise ValueError(f"consensus = {consensus}: expected 0 < consensus <= 1")
     each_once("by", by)
-    summary = run.summary(by, (*METRICS, "coverage"))
+    summary = run.summary(by, SUMMARISED)
     _warn_of_repetitions(run, by)
     legible = run.legible()
     cases, true, recalled = legible.to_frame(), legible.true_graphs(), legible.recalled_graphs(consensus)
@@ -133,8 +152,18 @@ def analyse(
         true, recalled, statistics=statistics, lam=lam, n_permutations=n_permutations, seed=random_state
     )
     motifs = motif_bias(true, recalled, 4, n_permutations=max(2, n_permutations // 5), seed=random_state)
+    frame = run.to_frame()
     return RecallAnalysis(
-        run.to_frame(), summary, _baselines(true), bias, spread, motifs, run.threshold, consensus
+        with_baselines(frame),
+        summary,
+        baseline_table(frame, by),
+        verdicts(frame, by),
+        spell_reading(run),
+        bias,
+        spread,
+        motifs,
+        run.threshold,
+        consensus,
     )
 
 
@@ -149,17 +178,6 @@ def _warn_of_repetitions(run: RecallRun, by: Sequence[str]) -> None:
                 condition,
                 condition,
             )
-
-
-def _baselines(graphs: Sequence[Any]) -> pd.DataFrame:
-    import pandas as pd
-
-    scores = [baselines(graph) for graph in graphs]
-    rows = []
-    for name in scores[0]:
-        accuracy = mean_ci([s[name].accuracy for s in scores])[0]
-        rows.append({"recall": name, "accuracy": accuracy, "f1": mean_ci([s[name].f1 for s in scores])[0]})
-    return pd.DataFrame(rows)
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from interp.models.chat_endpoint import ChatReply
+from interp.models.chat import ChatReply
 from interp.recall.narration import Pair
 from interp.recall.parsing import ParsedAnswer, parse_answer
 from interp.recall.prompts import RecallPrompt
@@ -61,7 +61,7 @@ class RecallResult:
         coverage: share of the pairs that were answered in at least one reply.
         raw_text: the replies, separated by a line of dashes.
         positional: whether a reply could only be read by position.
-        n_unparsed, n_conflicts, unread, refusal: see `ParsedAnswer`; summed or joined over the replies.
+        n_unparsed, n_conflicts, n_unread, unread, refusal: see `ParsedAnswer`; summed or joined over the replies.
         errors: of replies that failed.
     """
 
@@ -71,6 +71,7 @@ class RecallResult:
     positional: bool
     n_unparsed: int
     n_conflicts: int = 0
+    n_unread: int = 0
     unread: tuple[str, ...] = ()
     refusal: bool = False
     errors: tuple[str, ...] = ()
@@ -100,6 +101,7 @@ def read_answers(answers: Sequence[Answer], prompt: RecallPrompt) -> RecallResul
         any(p.positional for p in parsed),
         sum(p.n_unparsed for p in parsed),
         sum(p.n_conflicts for p in parsed),
+        sum(p.n_unread for p in parsed),
         tuple(piece for p in parsed for piece in p.unread),
         bool(parsed) and all(p.refusal for p in parsed),
         tuple(answer.error for answer in answers if answer.error),

@@ -42,6 +42,8 @@ class MicrostructureBias:
         reference: which graph was modelled, see `microstructure_bias`.
         pooled: one fit to all graphs (else the mean over graphs, with `se` from their scatter).
         used: graphs that the coefficient rests on [p]; `n_graphs` were given.
+        undefined: why there are no coefficients at all, if so: where the same was said of every pair that could have
+            been told apart, the likelihood has no maximum.
     """
 
     statistics: tuple[str, ...]
@@ -53,6 +55,7 @@ class MicrostructureBias:
     pooled: bool
     used: ndarray
     n_graphs: int
+    undefined: str = ""
 
     @property
     def z(self) -> Float[ndarray, " p"]:
@@ -76,6 +79,8 @@ class MicrostructureBias:
         return plot_bias({self.reference: self})
 
     def __str__(self) -> str:
+        if self.undefined:
+            return f"undefined ({self.reference}, {self.n_graphs} graphs): {self.undefined}"
         how = "pooled over" if self.pooled else "mean over"
         text = f"{self.to_frame().round(3).to_string()}\n{self.reference}, {how} {self.n_graphs} graphs"
         return f"{text}\n{DROPPED}" if (self.used < self.n_graphs).any() else text
@@ -119,6 +124,13 @@ def microstructure_bias(
         recalled = [Network.of(t | r, fixed=t > 0) for t, r in open_pairs]
     else:
         recalled = [Network.of(r) for _, r in pairs]
+    if why := _undefined(recalled, reference):
+        nothing = np.full(len(spec.statistics), np.nan)
+        true = nothing if reference == "contrast" else None
+        used = np.zeros(len(spec.statistics), int)
+        return MicrostructureBias(
+            spec.statistics, nothing, nothing, true, nothing, reference, pooled, used, len(pairs), why
+        )
     fit = _pooled if pooled else _mean
     coef, se, used, by_graph = fit(recalled, settings, random_state)
     if reference != "contrast":
@@ -132,6 +144,23 @@ def microstructure_bias(
     return MicrostructureBias(
         spec.statistics, coef - true, spread, true, coef, reference, pooled, both, len(pairs)
     )
+
+
+def _undefined(networks: Sequence[Network], reference: str) -> str:
+    """Why no coefficient can be told from these graphs, or nothing."""
+    states = np.concatenate([network.observed for network in networks])
+    if states.any() and not states.all():
+        return ""
+    infinite = "coefficients are infinite (even with a ridge, which leaves that of the edges free)"
+    if states.all():
+        which = (
+            "every pair was recalled, the false ones too"
+            if reference == "fixed_true"
+            else "every pair was recalled"
+        )
+        return f"{which}, so that no pattern can be told from any other and {infinite}"
+    which = "not one false edge was recalled" if reference == "fixed_true" else "not one edge was recalled"
+    return f"{which}, so that there is nothing to find a pattern in and {infinite}"
 
 
 Fitted = tuple[ndarray, ndarray, ndarray, ndarray | None]  # coefficients, errors, graphs used, parts by graph

@@ -12,8 +12,7 @@ from interp.recall.prompts import RecallPrompt
 class EndpointRecaller(ChatEndpoint):
     """A model behind `<base_url>/chat/completions`; arguments and errors as in `ChatEndpoint`.
 
-    Asks for the probabilities of the answer's tokens unless `logprobs=False`. What fails for good becomes
-    `Answer.error` and is asked again by the next run.
+    Asks for the probabilities of the answer's tokens unless `logprobs=False`.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ def predict_links(
     """Ask for the hidden edges of every story.
 
     Returns one row a story: dataset, nodes, hidden, accuracy over hidden and as many absent pairs (chance 0.5),
-    auroc, coverage; accuracy and auroc are NaN where nothing could be read.
+    auroc, coverage, unread; accuracy and auroc are NaN where nothing could be read.
     """
     import pandas as pd
 
@@ -107,7 +107,7 @@ def predict_links(
         scores = {"accuracy": float(((w > 0.5) == y).mean()), "auroc": auroc(y, w)}
         row |= {"hidden": len(hidden)}
         row |= {name: value if result.coverage else np.nan for name, value in scores.items()}
-        rows.append(row | {"coverage": result.coverage})
+        rows.append(row | {"coverage": result.coverage, "unread": result.n_unread})
     return pd.DataFrame(rows)
 
 

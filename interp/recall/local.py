@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interp.core.messages import at_least, one_of
-from interp.models.chat_endpoint import Token
+from interp.models.chat import Token
 from interp.models.choices import choose_in_turn
 from interp.recall.answers import Answer
 from interp.recall.prompts import Message, RecallPrompt

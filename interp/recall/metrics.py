@@ -112,10 +112,33 @@ def mean_ci(values: Sequence[float]) -> tuple[float, float, int]:
     return float(finite.mean()), float(quantile * finite.std(ddof=1) / np.sqrt(n)), n
 
 
+def proportion_ci(values: Sequence[float]) -> tuple[float, float, float, int]:
+    """Mean of values in [0, 1], the ends of its 95 % interval, which stay there too, and the number of finite values.
+
+    Wilson's score interval for n_eff = mean (1 - mean) / se^2 trials, the effective sample size of surveys, with
+    Student's t in place of 1.96 below 30 (Dean and Pagano 2015); the mean itself where all values are the same, NaN
+    ends for one value.
+    """
+    mean, half, n = mean_ci(values)
+    if n < 2 or half == 0 or not 0 < mean < 1:
+        return mean, mean - half, mean + half, n
+    shrunk = half**2 / (mean * (1 - mean))  # q^2 / n_eff
+    centre = (mean + shrunk / 2) / (1 + shrunk)
+    width = np.sqrt(half**2 + (shrunk / 2) ** 2) / (1 + shrunk)
+    return mean, max(0.0, float(centre - width)), min(1.0, float(centre + width)), n
+
+
+def bounded_ci(values: Sequence[float], least: float, most: float) -> tuple[float, float, float, int]:
+    """`proportion_ci` for values in [least, most]."""
+    scale = most - least
+    mean, low, high, n = proportion_ci([(v - least) / scale for v in values])
+    return least + scale * mean, least + scale * low, least + scale * high, n
+
+
 def summarise(
     frame: pd.DataFrame, by: Sequence[str] = ("dataset",), metrics: Sequence[str] = METRICS
 ) -> pd.DataFrame:
-    """Mean and 95 % half-width (`<metric>_ci`) of each metric over the graphs of a group.
+    """Mean and 95 % interval (`<metric>_low`, `<metric>_high`, see `proportion_ci`) of each metric by group.
 
     Raises:
         ValueError: a column that isn't there.
@@ -128,25 +151,17 @@ def summarise(
     for key, group in frame.groupby(list(by), sort=True):
         row: dict[str, Any] = dict(zip(by, key, strict=True)) | {"graphs": len(group)}
         for metric in metrics:
-            row[metric], row[f"{metric}_ci"], _ = mean_ci(group[metric].tolist())
+            row[metric], row[f"{metric}_low"], row[f"{metric}_high"], _ = proportion_ci(
+                group[metric].tolist()
+            )
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def baselines(true_graph: nx.Graph) -> dict[str, RecallMetrics]:
-    """What an empty recall and a perfect one score, and in expectation a random one of the true density p.
-
-    The random one: accuracy p^2 + (1 - p)^2 and precision, recall and F1 p (the last to first order).
-    """
-    import networkx as nx
-
-    n, edges = len(true_graph), true_graph.number_of_edges()
-    total = n * (n - 1) // 2
-    p = edges / total
-    tp = round(p * edges)
-    chance = RecallMetrics(tp, edges - tp, edges - tp, total - 2 * edges + tp, p**2 + (1 - p) ** 2, p, p, p)
-    return {
-        "all zero": recall_metrics(true_graph, nx.empty_graph(list(true_graph))),
-        "random": chance,
-        "perfect": recall_metrics(true_graph, true_graph),
-    }
+def spell_summary(table: pd.DataFrame, metrics: Sequence[str]) -> str:
+    """A table of `summarise` for people: `mean [low, high]`."""
+    shown = table.drop(columns=[f"{m}_{end}" for m in metrics for end in ("low", "high")]).astype(object)
+    for m in metrics:
+        ends = zip(table[m], table[f"{m}_low"], table[f"{m}_high"], strict=True)
+        shown[m] = [f"{a:.3f} [{b:.3f}, {c:.3f}]" if np.isfinite(b) else f"{a:.3f}" for a, b, c in ends]
+    return shown.to_string(index=False)

@@ -1,50 +1,54 @@
-"""The forms in which models write answers about pairs; one reader each, from strict to loose.
+"""The structured forms in which models write answers about pairs; one reader each, from strict to loose.
 
-A reader gets the text and a pattern for the network's names, and yields what it finds, first to last.
+A reader gets the text and the network's names, and yields what it finds, first to last. An answer whose surroundings
+could change it ("not", "or", "?", a second value) is not yielded.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import combinations
 from typing import NamedTuple
 
-Span = tuple[int, int]
+from interp.recall import prose_words as words
+from interp.recall.prose_words import Names, Span
 
 
 class Found(NamedTuple):
-    """An answer about two names: the stretch of text it was read from, and its digit or word where it has one."""
+    """An answer about two names: the stretch of text it was read from, its digit or word where it has one, and how far
+    what belongs to it reaches (a number before it, a reason behind it)."""
 
     u: str
     v: str
     answer: float
     span: Span
     digit: Span | None = None
+    reach: Span | None = None
 
 
 SOFT = r"[ \t*_`\"'“”‘’()（）\[\]{}]*"  # decoration around a name
-ANSWER = r"(?P<a>(?:[01]?\.\d+|[01])(?![\w%]|\.\d)|(?<![a-z])(?:yes|no|true|false)(?![a-z])|✓|✔|✅|✗|✘|❌)"
+ANSWER = (
+    r"(?P<a>(?<![-+−.\w])(?:[01]?\.\d+|[01])(?![\w%]|\.\d)|"
+    r"(?<![a-z])(?:yes|no|true|false)(?![a-z])(?=[*_`\"'”’]*[ \t]*(?:[,.;:!)\]}|(\n–—-]|$|because\b))|✓|✔|✅|✗|✘|❌)"
+    r"(?![*_`\"'”’]*[ \t]*(?:[/\\?~+]|-\d|[-–—]\s*[01]\b))"
+)
 _WORDS = r"answer|are|is|connected|associated|association|linked|link|value|related|pair|result|probability"
+# A dash stands between a pair and its answer only where no other sign does: behind one it is a minus.
 _BETWEEN = (
-    rf"(?:[ \t*_`\"'“”‘’()（）\[\]{{}},，:;：=|>→–—?-]|\b(?:{_WORDS})\b)*?(?:\n[ \t]*(?=[01][ \t]*(?:\n|$)))?"
+    rf"(?:(?:[ \t*_`\"'“”‘’()（）\[\]{{}},，:;：=|→?]|[=-]>|\b(?:{_WORDS})\b)*?|"
+    rf"{SOFT}[-–—]+>?[ \t]+(?:[*_`\"'“”‘’]|\b(?:{_WORDS})\b[ \t:=]*)*?|[ \t]*[)\]）][-–—]+)"
+    r"(?:\n[ \t]*(?=[01][ \t]*(?:\n|$)))?"
 )
 _JOIN = (
     rf"{SOFT}(?:[,，、|;]|<?[-–—]+>?|↔|→|&|/|(?<![a-z])(?:and|to|with|vs\.?)(?![a-z])){SOFT}"
     r"(?:(?:target|to|node ?2|node_2|b|v)[\"']?\s*:\s*[\"']?)?"
 )
-_ABOUT = re.compile(
-    r"\b(?:(?:un|dis)?(?:associat|connect|link|relat)\w*|tied?|ties|friends?\w*|knows?|dating|dates|works? with|binds?|"
-    r"interacts?|phosphorylates?|complex|club|choir|films?|paper|articles?|co-?author\w*|roads?|streets?|cousins?|"
-    r"siblings?|acquaint\w+|relationship)\b",
-    re.I,
-)
-_NEGATION = re.compile(
-    r"\bnot?\b|n't\b|\bnever\b|\bun(?:associated|connected|linked|related)|\bdis\w+|\bneither\b|\bwithout\b",
-    re.I,
-)
-_HEADING = re.compile(r"^(?P<head>[^\n:]{1,80}):(?P<rest>[^\n]*)$", re.M)
-_POLAR = re.compile(r"associat|connect|link|relat|tied|\btrue\b|\bfalse\b|\byes\b|\bno\b|\b[01]s?\b", re.I)
+ITEM_OF_ANYONE = re.compile(r"\(\s*[^,()\n]+?\s*,\s*[^(),\n]+?\s*\)\s*[:=-]\s*[01]\b")
+_NUMBER = re.compile(r"(?:^|(?<=[\s|]))\(?(?:\d+[.):]|[-*•+#]+)\s*$")
+_BEFORE_A_NAME = frozenset("pair and between for is are the source from node a u x item edge".split())
+_CHANGES = words.DOUBTS | words.RETRACTIONS | {"either", "then", "sure", "certain", "or", "false"}
 
 
 def value(word: str) -> float:
@@ -57,109 +61,155 @@ def value(word: str) -> float:
     return float(lowered)
 
 
-def items(text: str, name: str) -> Iterator[Found]:
+def items(text: str, names: Names) -> Iterator[Found]:
     """`(a,b): 1`, `a - b = yes`, rows of tables and CSV files, JSON objects of one pair each."""
-    pattern = rf"(?<!\w)(?P<u>{name})(?!\w){_JOIN}(?<!\w)(?P<v>{name})(?!\w){_BETWEEN}{ANSWER}"
-    for m in re.finditer(pattern, text, re.I):
-        # A digit on the next line is an answer only where it stands alone; otherwise it numbers what follows.
-        yield Found(m["u"], m["v"], value(m["a"]), m.span(), m.span("a"))
+    name = names.pattern
+    pattern = rf"(?<!\w)(?<!\w[-'’])(?P<u>{name})(?!\w){_JOIN}(?<!\w)(?P<v>{name})(?!\w){_BETWEEN}{ANSWER}"
+    # A digit on the next line is an answer only where it stands alone; otherwise it numbers what follows.
+    found = list(re.finditer(pattern, text, re.I))
+    edges = [0, *(m.end() for m in found)]
+    for k, m in enumerate(found):
+        after = found[k + 1].start() if k + 1 < len(found) else len(text)
+        head, tail = _head(text, edges[k], m.start(), first=k == 0), _tail(text, m.end(), after)
+        answer = value(m["a"])
+        bracketed = bool(re.search(r"[(\[（{\"'“|,:;]\s*[*_`\"'“]*$", text[head : m.start()]))
+        if _plain_head(names, text[head : m.start()], answer, bracketed) and _plain_tail(
+            names, text[m.end() : tail], answer
+        ):
+            u, v = names.spelled(m["u"]), names.spelled(m["v"])
+            yield Found(u, v, answer, m.span(), m.span("a"), (head, tail))
 
 
-def nested(text: str, name: str) -> Iterator[Found]:
+def _head(text: str, start: int, end: int, *, first: bool) -> int:
+    """Where what stands before an item on its line begins, behind the item or sentence before it."""
+    at = max(start, text.rfind("\n", 0, end) + 1)
+    if (closed := _parenthesis(text, start, end)) is not None and not first:
+        at = max(at, closed)
+    ends = [m.end() for m in re.finditer(r"(?<!\d)[.!?](?=\s)|;", text[at:end])]
+    ends += [m.end() for m in ITEM_OF_ANYONE.finditer(text[at:end])]
+    return at + max(ends, default=0)
+
+
+def _tail(text: str, start: int, end: int) -> int:
+    """Where what stands behind an item on its line ends: at the next item, sentence or line."""
+    if (closed := _parenthesis(text, start, end)) is not None:
+        return closed
+    stop = re.search(r"\n|[.!;](?=\s|$)|,\s*(?:$|(?=[(\[]))", text[start:end])
+    return start + stop.start() if stop else end
+
+
+def _parenthesis(text: str, start: int, end: int) -> int | None:
+    """The end of the remark in brackets that stands right behind an item."""
+    m = re.match(r"[ \t*_`]*\([^()\n]*\)", text[start:end])
+    return start + m.end() if m else None
+
+
+def _plain_head(names: Names, head: str, answer: float, bracketed: bool) -> bool:
+    tokens = names.tokens(_NUMBER.sub("", head))
+    spoken = [t.text for t in tokens if t.kind == "word"]
+    if any(t.kind == "name" for t in tokens) or set(spoken) & (_CHANGES - words.RETRACTIONS):
+        return False
+    if set(spoken) & words.NEGATORS and (answer != 0 or "not" not in spoken):
+        return False
+    # "Lee Ann, Bob: 1" may be about somebody called Lee Ann.
+    last = tokens[-1] if tokens else None
+    return bracketed or last is None or last.kind != "word" or last.text in _BEFORE_A_NAME
+
+
+def _plain_tail(names: Names, tail: str, answer: float) -> bool:
+    tokens = names.tokens(tail)
+    found = {t.text for t in tokens if t.kind == "word"}
+    if "?" in tail or any(t.kind == "number" for t in tokens) or found & (_CHANGES - {"false"}):
+        return False
+    against = words.NEGATORS | {"false"} if answer > 0 else {"yes", "true"}
+    return not found & against
+
+
+def nested(text: str, names: Names) -> Iterator[Found]:
     """`a: {b: 1, c: 0}` in JSON or plain."""
+    name = names.pattern
     entry = rf"{SOFT}(?P<v>{name})(?!\w){SOFT}[:：= ]{SOFT}{ANSWER}"
     body = rf"(?:{entry}[ \t,;\n}}\"']*)+".replace("(?P<v>", "(?:").replace("(?P<a>", "(?:")
-    pattern = rf"(?<!\w)(?P<u>{name})(?!\w){SOFT}[:：]\s*{{?\s*(?P<body>{body})"
+    pattern = rf"(?<!\w)(?<!\w[-'’])(?P<u>{name})(?!\w){SOFT}[:：]\s*{{?\s*(?P<body>{body})"
     for m in re.finditer(pattern, text, re.I):
-        offset = m.start("body")
-        for inner in re.finditer(entry, m["body"], re.I):
+        offset, inners = m.start("body"), list(re.finditer(entry, m["body"], re.I))
+        head = text[text.rfind("\n", 0, m.start()) + 1 : m.start()].rsplit("}", 1)[-1]
+        if not _plain_head(names, head, 1, True):
+            continue
+        if not re.match(r"[ \t*_`\"']*(?:[,;}\n]|$)", text[offset + inners[-1].end() :]):
+            continue
+        for inner in inners:
             a, b = inner.span("a")
-            yield Found(m["u"], inner["v"], value(inner["a"]), m.span(), (a + offset, b + offset))
+            u, v = names.spelled(m["u"]), names.spelled(inner["v"])
+            yield Found(u, v, value(inner["a"]), m.span(), (a + offset, b + offset))
 
 
-def matrix(text: str, name: str) -> Iterator[Found]:
-    """A header line of names and rows of a name and as many 0s and 1s; other marks leave a cell open."""
+def matrix(text: str, names: Names) -> Iterator[Found]:
+    """A header line of names and rows of a name and as many 0s and 1s; x, - and empty cells stay open.
+
+    A row with any other cell is not read.
+    """
+    name = names.pattern
     columns: list[str] = []
-    start = 0
+    header = (0, 0)
     for line in re.finditer(r"[^\n]+", text):
-        row = re.match(rf"\W*(?P<u>{name})(?!\w)(?P<cells>[\s|,;:*\d.x\\/–—-]*)$", line[0], re.I)
-        if row and columns:
-            cells = re.findall(r"\d+|[x\\/–—.-]+", row["cells"], re.I)
-            if len(cells) == len(columns):
-                for v, cell in zip(columns, cells, strict=True):
-                    if cell in ("0", "1") and row["u"].casefold() != v.casefold():
-                        yield Found(row["u"], v, float(cell), (start, line.end()))
-                continue
-        found = re.findall(rf"(?<!\w)(?:{name})(?!\w)", line[0], re.I)
-        rest = re.sub(rf"(?<!\w)(?:{name})(?!\w)", "", line[0], flags=re.I)
-        if len(found) > 1 and not re.search(r"[\w(){}:]", rest):
-            columns, start = found, line.start()
+        row = re.match(rf"\W*(?P<u>{name})(?!\w)(?P<cells>[^\n]*)$", line[0], re.I)
+        if row and columns and (cells := _cells(row["cells"], len(columns))):
+            u = names.spelled(row["u"])
+            for v, cell in zip(columns, cells, strict=True):
+                if cell in ("0", "1") and u != v:
+                    between = not names.within(
+                        text[header[1] : line.start()]
+                    )  # the heading row belongs to it
+                    reach = (header[0], line.end()) if between else line.span()
+                    yield Found(u, v, float(cell), line.span(), reach=reach)
+            continue
+        found = [names.spelled(m[0]) for m in names.anywhere.finditer(line[0])]
+        rest = names.anywhere.sub("", line[0])
+        if len(found) > 1 and not re.search(r"[\w(){}:]", rest) and len(set(found)) == len(found):
+            columns, header = found, line.span()
 
 
-def adjacency(text: str, name: str) -> Iterator[Found]:
-    """`a: b, c` a line: those listed are associated; two that both have a line and list each other nowhere are not."""
+def _cells(row: str, count: int) -> list[str] | None:
+    bare = re.sub(r"[*_`\"']", "", row).strip()
+    # Two signs that stand for nothing next to each other, as in -1, are one unknown cell.
+    split = (
+        [c.strip() for c in bare.strip("|").split("|")]
+        if "|" in bare
+        else re.split(r"[\s,;:]+", bare.strip(" ,;:"))
+    )
+    if len(split) != count or any(
+        cell not in ("0", "1", "", "x", "X", "-", "–", "—", ".", "/", "\\") for cell in split
+    ):
+        return None
+    return split
+
+
+def adjacency(text: str, names: Names) -> Iterator[Found]:
+    """`a: b, c` a line: those listed are associated; two that both have one line and list each other nowhere are not.
+
+    Where a name has several lines they list edges, not neighbours, and say nothing about other pairs.
+    """
+    name = names.pattern
     listed = rf"(?:[ \t*_`\"'\[\](),;|]|(?<!\w)(?:{name}|and|none)(?!\w))*"
-    pattern = rf"^\W*(?P<u>{name})(?!\w){SOFT}(?:[:：]|->|→)(?P<rest>{listed})$"
-    lists: dict[str, tuple[str, list[str], Span]] = {}
+    pattern = rf"^[^\w\n]*(?P<u>{name})(?!\w){SOFT}(?:[:：]|->|→)(?P<rest>{listed})\.?[ \t]*$"
+    lists: dict[str, tuple[list[str], Span]] = {}
+    lines: Counter[str] = Counter()
+    edges: list[Found] = []
     for m in re.finditer(pattern, text, re.I | re.M):
-        others = re.findall(rf"(?<!\w)(?:{name})(?!\w)", m["rest"], re.I)
-        if others or "none" in m["rest"].casefold():
-            lists[m["u"].casefold()] = (m["u"], others, m.span())
+        u = names.spelled(m["u"])
+        others = [names.spelled(o[0]) for o in names.anywhere.finditer(m["rest"])]
+        none = bool(re.search(r"\bnone\b", m["rest"], re.I))
+        if bool(others) == none or u in others:
+            continue
+        lines[u] += 1
+        lists[u] = (others, m.span())
+        edges += [Found(u, v, 1.0, m.span()) for v in others]
     if len(lists) < 2:
         return
-    for u, others, span in lists.values():
-        for v in others:
-            yield Found(u, v, 1.0, span)
-    for (a, (u, of_u, span)), (b, (v, of_v, _)) in combinations(lists.items(), 2):
-        if b not in map(str.casefold, of_u) and a not in map(str.casefold, of_v):
-            yield Found(u, v, 0.0, span)
-
-
-def headed_lists(text: str, name: str) -> Iterator[Found]:
-    """`Associated: (a,b), (c,d)` and `Not associated: ...`, on the heading's line or below it."""
-    heads = [
-        m for m in _HEADING.finditer(text) if not re.search(rf"(?<!\w)(?:{name})(?!\w)", m["head"], re.I)
-    ]
-    for index, m in enumerate(heads):
-        if not _POLAR.search(m["head"]):
-            continue
-        absent = _NEGATION.search(m["head"]) or re.search(r"\b0s?\b|\bfalse\b", m["head"], re.I)
-        end = heads[index + 1].start() if index + 1 < len(heads) else len(text)
-        for pair in re.finditer(
-            rf"(?<!\w)(?P<u>{name})(?!\w){_JOIN}(?<!\w)(?P<v>{name})(?!\w)", text[m.start("rest") : end], re.I
-        ):
-            offset = m.start("rest")
-            yield Found(
-                pair["u"], pair["v"], 0.0 if absent else 1.0, (pair.start() + offset, pair.end() + offset)
-            )
-
-
-def sentences(text: str, name: str) -> Iterator[Found]:
-    """`a is linked with b and c, but not with d`; `Is a associated with b? No.`"""
-    spans = [m.span() for m in re.finditer(r"[^\n.;!?]+[.;!?]*", text)]
-    for index, (start, end) in enumerate(spans):
-        sentence = text[start:end]
-        asked = sentence.rstrip().endswith("?")
-        following = text[slice(*spans[index + 1])].strip() if asked and index + 1 < len(spans) else ""
-        reply = re.match(r"\W*(yes|no)\b", following, re.I)
-        if asked and not reply:
-            continue
-        subjects: list[str] = []
-        for clause in re.split(r"\b(?:but|while|whereas|however)\b", sentence, flags=re.I):
-            names = [(m[0], m.start()) for m in re.finditer(rf"(?<!\w)(?:{name})(?!\w)", clause, re.I)]
-            about = _ABOUT.search(clause)
-            if not names or not (about or subjects):
-                continue
-            before = [n for n, at in names if about and at < about.start()]
-            after = [n for n, at in names if n not in before]
-            if not before and subjects:
-                before = subjects
-            subjects = before
-            pairs = (
-                list(product(before, after)) if before and after else list(combinations(before or after, 2))
-            )
-            answer = 0.0 if _NEGATION.search(clause) else 1.0
-            if reply:
-                answer = 1.0 if reply[1].casefold() == "yes" else 0.0
-            for u, v in pairs:
-                yield Found(u, v, answer, (start, end))
+    yield from edges
+    if max(lines.values()) > 1:
+        return
+    for (u, (of_u, span)), (v, (of_v, other)) in combinations(lists.items(), 2):
+        if v not in of_u and u not in of_v:
+            yield Found(u, v, 0.0, span if of_v else other)

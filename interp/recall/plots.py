@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.core.plotting import COLOURS, new_figure
-from interp.recall.metrics import mean_ci
+from interp.recall.baselines import with_baselines
+from interp.recall.metrics import proportion_ci
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,53 +18,72 @@ if TYPE_CHECKING:
     from interp.recall.bias import MicrostructureBias
 
 WIDTH = 0.8
+MARKS = {"all zero": "v", "always one": "^", "random": "o", "matched density": "x", "recency": "s"}
 
 
 def plot_scores(frame: pd.DataFrame, by: str = "dataset", series: str = "recaller") -> Figure:
-    """Accuracy, F1 and AUROC by group with 95 % intervals; dashes mark the all-zero recall (AUROC: chance)."""
+    """Accuracy, F1 and AUROC by group with 95 % intervals, and over each bar what the baselines score on its graphs.
+
+    AUROC, which needs no threshold, has chance (0.5) for its only baseline.
+    """
     groups, kinds = sorted(frame[by].astype(str).unique()), list(dict.fromkeys(frame[series].astype(str)))
-    figure, axes = new_figure(1, 3, (11.5, 3.9))
+    figure, axes = new_figure(1, 3, (12.5, 4.4))
     step = WIDTH / len(kinds)
+    scored = with_baselines(frame)
 
     def named(kind: str) -> str:
         return kind if series == "recaller" else f"{series} {kind}"
 
     for ax, metric in zip(axes, ("accuracy", "f1", "auroc"), strict=True):
         for k, kind in enumerate(kinds):
-            rows = frame[frame[series].astype(str) == kind]
-            values = [mean_ci(rows[rows[by].astype(str) == g][metric].tolist())[:2] for g in groups]
+            parts = [
+                scored[(scored[series].astype(str) == kind) & (scored[by].astype(str) == g)] for g in groups
+            ]
             at = np.arange(len(groups)) - WIDTH / 2 + (k + 0.5) * step
-            heights, errors = np.array(values).T
-            ax.bar(
-                at,
-                heights,
-                0.9 * step,
-                yerr=errors,
-                label=named(kind),
-                color=COLOURS[k % len(COLOURS)],
-                capsize=2,
-            )
-        for x, g in enumerate(groups):
-            dense = frame[frame[by].astype(str) == g]["density"].mean()
-            reference = {"accuracy": 1 - dense, "f1": 0.0, "auroc": 0.5}[metric]
-            label = "all-zero recall (AUROC: chance)" if x == 0 else None
-            ax.hlines(reference, x - WIDTH / 2, x + WIDTH / 2, colors="black", linestyles="--", label=label)
+            means, low, high, _ = np.array([proportion_ci(p[metric].tolist()) for p in parts]).T
+            colour = COLOURS[k % len(COLOURS)]
+            errors = np.stack([means - low, high - means])
+            ax.bar(at, means, 0.9 * step, yerr=errors, label=named(kind), color=colour, alpha=0.55, capsize=3)
+            if metric == "auroc":
+                continue
+            for name, mark in MARKS.items():
+                expected = [p[f"{metric} of {name}"].mean() for p in parts]
+                label = name if k == 0 else None
+                ax.plot(
+                    at,
+                    expected,
+                    mark,
+                    label=label,
+                    color="black",
+                    markersize=7,
+                    fillstyle="none",
+                    linestyle="",
+                )
         ax.set(title={"accuracy": "Accuracy", "f1": "F1", "auroc": "AUROC"}[metric], ylim=(0, 1.02))
         ax.set_xticks(range(len(groups)), [g.replace("_", " ") for g in groups])
         if len(groups) > 3:
             ax.tick_params("x", rotation=30)
             for label in ax.get_xticklabels():
                 label.set(ha="right", rotation_mode="anchor")
+    axes[2].axhline(0.5, color="black", linestyle="--", linewidth=0.8, label="chance")
     handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    chance = axes[2].get_legend_handles_labels()
+    handles, labels = handles + chance[0][:1], labels + chance[1][:1]
+    figure.legend(handles, labels, loc="outside lower center", ncols=5)
     return figure
 
 
 def plot_bias(tables: Mapping[str, MicrostructureBias]) -> Figure:
-    """Coefficients with 95 % intervals, one colour a recaller; edges, which set the density, are left out."""
+    """Coefficients with 95 % intervals, one colour a recaller; edges, which set the density, are left out.
+
+    A recaller whose coefficients are undefined is named as such in the legend.
+    """
     names = [s for s in next(iter(tables.values())).statistics if s != "edges"]
     figure, ax = new_figure(1, 1, (6.4, 0.8 + 0.75 * len(names)))
     for k, (label, table) in enumerate(tables.items()):
+        if not np.isfinite(table.coef).any():
+            ax.plot([], [], "o", fillstyle="none", label=f"{label}: undefined")
+            continue
         rows = table.to_frame().reindex(names)
         y = np.arange(len(names)) + (k - (len(tables) - 1) / 2) * min(0.18, 0.7 / len(tables))
         ax.errorbar(rows["coef"], y, xerr=1.96 * rows["se"], fmt="o", capsize=3, label=label)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.config import first_difference
 from interp.core.files import read_json, write_json
+from interp.core.identity import Identity
 from interp.core.messages import at_least, one_of
-from interp.core.transcripts import side_by_side
+from interp.core.transcripts import ask_and_keep
 from interp.recall.answers import Answer, Recaller, RecallResult, read_answers
 from interp.recall.metrics import METRICS, recall_metrics, summarise
 from interp.recall.narration import GraphVignette
 from interp.recall.prompts import PRIMING, STRENGTHS, RecallPrompt, build_messages
-from interp.recall.transcripts import Transcripts, transcript_key
+from interp.recall.transcripts import Transcripts, recall_question
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -76,7 +74,7 @@ class RecallRun:
     """Cases with their recalled graphs.
 
     A pair that an answer says nothing about counts as no edge (`coverage` is the share that it speaks of); where
-    nothing at all could be read, or every reply failed, there is no recall and all scores are NaN.
+    nothing at all could be read there is no recall and all scores are NaN.
 
     Attributes:
         recaller: its name.
@@ -101,14 +99,15 @@ class RecallRun:
             row["density"] = len(story.edges) / len(story.pair_order)
             scores = recall_metrics(story.graph, result.probabilities, story.nodes, threshold=self.threshold)
             row |= {name: value if result.coverage else math.nan for name, value in scores.to_dict().items()}
-            row |= {"coverage": result.coverage, "unparsed": result.n_unparsed, "refusal": result.refusal}
-            row |= {"failed": len(result.errors), "prompt_tokens": result.prompt_tokens}
-            row |= {"completion_tokens": result.completion_tokens, "cost": result.cost}
+            row |= {"coverage": result.coverage, "unread": result.n_unread, "unparsed": result.n_unparsed}
+            row |= {"conflicts": result.n_conflicts, "refusal": result.refusal}
+            row |= {"prompt_tokens": result.prompt_tokens, "completion_tokens": result.completion_tokens}
+            row |= {"cost": result.cost}
             rows.append(row)
         return pd.DataFrame(rows)
 
     def summary(self, by: Sequence[str] = ("dataset",), metrics: Sequence[str] = METRICS) -> pd.DataFrame:
-        """Means with 95 % half-widths by group, see `metrics.summarise`."""
+        """Means with 95 % intervals by group, see `metrics.summarise`."""
         return summarise(self.to_frame(), by, metrics)
 
     def true_graphs(self) -> list[nx.Graph]:
@@ -158,14 +157,15 @@ class RecallRun:
         )
 
     def plot(self) -> Figure:
-        """Accuracy and F1 by data set beside the all-zero recall."""
+        """Accuracy, F1 and AUROC by data set beside the baselines."""
         from interp.recall.plots import plot_scores
 
         return plot_scores(self.to_frame())
 
     def __str__(self) -> str:
-        table = self.summary(metrics=("accuracy", "f1", "auroc", "coverage")).round(3).to_string(index=False)
-        return f"{self.recaller}; pairs with w > {self.threshold} count as recalled\n{table}"
+        from interp.recall.reports import spell_run
+
+        return spell_run(self)
 
 
 @dataclass
@@ -177,7 +177,7 @@ class GraphRecallExperiment:
         clearance, priming, permute_pairs: the condition of vignettes given bare; `Case`s bring their own.
         samples: replies per case, whose answers are averaged (more than one makes sense with a temperature).
         threshold: for the scores.
-        transcripts: a file that keeps replies and answers repeated questions.
+        transcripts: a file that keeps replies and answers repeated questions; None: the experiment itself does.
         random_state: seeds the word-span sentences and the order of permuted pairs.
     """
 
@@ -196,7 +196,7 @@ class GraphRecallExperiment:
 
         Raises:
             ValueError: no story, fewer than one sample, or what the prompt or recaller refuses.
-            ConnectionError: every reply failed.
+            ConnectionError: some replies failed; the others are kept, so that running again asks for the rest only.
         """
         cases = [
             v
@@ -206,12 +206,11 @@ class GraphRecallExperiment:
         ]
         if not cases:
             raise ValueError("vignettes is empty; give at least one")
-        store = (
-            self.transcripts if isinstance(self.transcripts, Transcripts) else Transcripts(self.transcripts)
-        )
+        if not isinstance(self.transcripts, Transcripts):
+            self.transcripts = Transcripts(self.transcripts)
         prompts = [case.prompt() for case in cases]
         replies = collect(
-            self.recaller, prompts, store, samples=self.samples, show_progress=self.show_progress
+            self.recaller, prompts, self.transcripts, samples=self.samples, show_progress=self.show_progress
         )
         results = [read_answers(answers, prompt) for answers, prompt in zip(replies, prompts, strict=True)]
         if illegible := sum(not result.coverage for result in results):
@@ -232,45 +231,15 @@ def collect(
     samples: int = 1,
     show_progress: bool = True,
 ) -> list[list[Answer]]:
-    """`samples` replies to every prompt, from the store where it has them; new ones go there as they come.
-
-    Interrupting leaves what was answered in the store. Replies that failed are returned with their error and
-    counted in a warning.
+    """`samples` replies to every prompt, from the store where it has them; see `ask_and_keep` for errors.
 
     Raises:
         ValueError: fewer than one sample.
-        ConnectionError: every reply failed.
     """
     at_least("samples", samples, 1)
-    replies: list[list[Answer]] = [[Answer()] * samples for _ in prompts]
-    open_jobs: list[tuple[int, int, str]] = []
-    for index, prompt in enumerate(prompts):
-        for sample in range(samples):
-            key = transcript_key(recaller, prompt, sample)
-            if (known := store.get(key)) is not None:
-                replies[index][sample] = known
-            else:
-                open_jobs.append((index, sample, key))
-
-    def ask(index: int, sample: int, key: str) -> None:
-        answer = recaller.answer(prompts[index], sample)
-        messages = list(prompts[index].messages)
-        store.put(key, answer, recaller=recaller.name, sample=sample, messages=messages)
-        replies[index][sample] = answer
-
-    jobs = [partial(ask, *job) for job in open_jobs]
-    side_by_side(jobs, recaller.workers, desc=recaller.name, show_progress=show_progress)
-    failed = [answer.error for answers in replies for answer in answers if answer.error is not None]
-    if len(failed) == samples * len(prompts):
-        raise ConnectionError(f"{recaller.name}: all {len(failed)} replies failed ({failed[0]})")
-    if failed:
-        logger.warning(
-            "%s: %d of %d replies failed; run again to ask for them",
-            recaller.name,
-            len(failed),
-            len(open_jobs),
-        )
-    return replies
+    questions = [recall_question(recaller, prompt, k) for prompt in prompts for k in range(samples)]
+    found = ask_and_keep(questions, store, recaller.workers, desc=recaller.name, show_progress=show_progress)
+    return [found[start : start + samples] for start in range(0, len(found), samples)]
 
 
 @dataclass
@@ -291,47 +260,42 @@ def save_settings(
     """Write what `load_run` needs beside the transcripts; a folder with replies of another run is refused.
 
     Raises:
-        ValueError: fewer than one sample, or replies of a run with other settings (the first is named).
+        ValueError: fewer than one sample, or replies of a run with other settings (which are named).
     """
     at_least("samples", samples, 1)
     path = Path(folder) / SETTINGS
-    settings = {
-        "recaller": {"name": recaller.name, "parameters": recaller.parameters},
-        "samples": samples,
-        "cases": [case.to_dict() for case in cases],
-    }
-    settings = json.loads(json.dumps(settings))  # as it is read back, without tuples
+    run = Identity.of(
+        "recall run",
+        recaller={"name": recaller.name, "parameters": recaller.parameters},
+        samples=samples,
+        n_cases=len(cases),
+        cases=[case.to_dict() for case in cases],
+    )
     if path.is_file() and (Path(folder) / TRANSCRIPTS).is_file():
-        before = read_json(path)
-        sizes = ({"number of cases": len(before["cases"])}, {"number of cases": len(cases)})
-        if differing := first_difference(*sizes) or first_difference(before, settings):
-            name, old, new = differing
-            raise ValueError(
-                f"{folder} holds replies of a run with {name} = {old!r}, this one has {new!r}; repeat its settings or "
-                "choose another folder"
-            )
+        kept = Identity.from_dict(read_json(path), path)
+        run.check(kept, folder, "repeat its settings or choose another folder")
     else:
-        write_json(path, settings)
+        write_json(path, run.to_dict())
 
 
 def load_run(folder: str | os.PathLike[str], *, threshold: float = 0.5) -> RecallRun:
     """A saved run, finished or not: cases without a complete set of replies are left out with a warning.
 
     Raises:
-        ValueError: no run there, or not one reply.
+        ValueError: no run there, a damaged one, or not one reply.
     """
     path = Path(folder) / SETTINGS
     if not path.is_file():
         raise ValueError(f"{folder} holds no {SETTINGS}; make a run with 'interp recall run --out {folder}'")
-    settings = read_json(path)
+    settings = Identity.from_dict(read_json(path), path).covers
     recaller = Replay(**settings["recaller"])
     store = Transcripts(Path(folder) / TRANSCRIPTS)
     cases = [Case.from_dict(values) for values in settings["cases"]]
     finished = []
     for case in cases:
         prompt = case.prompt()
-        keys = [transcript_key(recaller, prompt, sample) for sample in range(settings["samples"])]
-        if all(store.get(key) is not None for key in keys):
+        asked = [recall_question(recaller, prompt, sample) for sample in range(settings["samples"])]
+        if all(store.get(question) is not None for question in asked):
             finished.append(case)
     if not finished:
         raise ValueError(f"{folder}: not one of the {len(cases)} cases has its replies in {TRANSCRIPTS}")

@@ -13,7 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from interp.core.config import to_dict
 from interp.core.device import resolve_dtype
+from interp.core.identity import Identity
 from interp.core.messages import one_of
 from interp.sae.codes import SparseCodes
 from interp.sae.kernels import dense
@@ -26,6 +28,7 @@ from interp.sae.metadata import SAEMetadata
 D = TypeVar("D", bound="Dictionary")
 
 SMALLEST_NORM = 1e-12  # of a decoder row that is divided by its norm
+_MOST_NUMBERS = 2**56  # what torch can still count, in bytes of float64
 _TILE_NUMBERS = 2**22  # size of the n x latents tiles of encode_sparse: 16 MiB in float32
 
 
@@ -49,6 +52,8 @@ class DictionaryConfig:
         for name in ("d_in", "d_sae"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} = {getattr(self, name)} must be at least 1")
+        if self.d_in * self.d_sae > _MOST_NUMBERS:
+            raise ValueError(f"d_in = {self.d_in} times d_sae = {self.d_sae} is more than any memory holds")
         resolve_dtype(self.dtype)
 
 
@@ -192,9 +197,11 @@ class Dictionary(nn.Module, ABC):
             raise ValueError(
                 f"x has shape {tuple(x.shape)}; this dictionary was made for [..., d_in = {self.cfg.d_in}]"
             )
+        # The sum is cheap to look at; where it isn't finite, that may be for its size alone.
         if not torch.isfinite(x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32))):
             bad = int((~torch.isfinite(x)).any(-1).sum())
-            raise ValueError(f"x holds NaN or infinite values in {bad} of {x[..., 0].numel()} rows")
+            if bad:
+                raise ValueError(f"x holds NaN or infinite values in {bad} of {x[..., 0].numel()} rows")
         return x.to(self.W_dec.dtype)
 
     def _encoder_input(self, x: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
@@ -269,6 +276,15 @@ class Dictionary(nn.Module, ABC):
         from interp.sae.saving import read_pretrained
 
         return read_pretrained(cls, folder, device=device)
+
+    def identity(self) -> Identity:
+        """What results measured on this dictionary belong to: its form and all of its weights."""
+        return Identity.of(
+            "dictionary",
+            architecture=self.architecture,
+            config=to_dict(self.cfg),
+            weights=dict(self.state_dict()),
+        )
 
     def extra_repr(self) -> str:
         return f"d_in={self.cfg.d_in}, d_sae={self.cfg.d_sae}"

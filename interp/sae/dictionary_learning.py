@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.core.config import to_dict
 from interp.core.files import atomic_write, read_json, write_json
 from interp.core.messages import one_of
+from interp.core.torch_files import read_torch
 from interp.models.sites import Site
 from interp.sae.dictionary import Dictionary
-from interp.sae.foreign import check_names, empty, exportable, from_theirs, parses, sizes, to_theirs
+from interp.sae.foreign import (
+    check_checksums,
+    check_names,
+    config,
+    exportable,
+    from_theirs,
+    mapping,
+    metadata,
+    parses,
+    save_checksums,
+    sizes,
+    to_theirs,
+)
 from interp.sae.gated import GatedSAE
-from interp.sae.metadata import SAEMetadata
+from interp.sae.saving import weights_file
 
 AE, CONFIG = "ae.pt", "config.json"
+# What their format has no words for.
+_OURS = ("model_fingerprint", "skip_positions", "special_tokens_excluded", "max_norm", "context_size")
 NAMES = {
     "AutoEncoder": {
         "W_enc": "encoder.weight",
@@ -89,7 +105,9 @@ def save_dictionary_learning(sae: Dictionary, folder: str | os.PathLike[str]) ->
     }
     with atomic_write(folder / AE) as temporary:
         torch.save(to_theirs(sae, NAMES[name]), temporary)
-    write_json(folder / CONFIG, {"trainer": trainer, "buffer": {}})
+    about = {name: value for name, value in to_dict(known).items() if name in _OURS}
+    write_json(folder / CONFIG, {"trainer": trainer, "buffer": {}, "metadata": about})
+    save_checksums(folder, CONFIG, AE)
     return folder
 
 
@@ -102,46 +120,56 @@ def load_dictionary_learning(
     biases are brought to raw activations.
 
     Raises:
-        ValueError: another class, or shapes that contradict the config.
+        ValueError: another class, weights that are damaged, that aren't finite numbers or that contradict the
+            config; the file is named.
     """
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder / CONFIG} is missing: it says which class {AE} holds")
-    trainer = read_json(folder / CONFIG).get("trainer", {})
-    name = trainer.get("dict_class")
-    one_of(f"{folder / CONFIG}: trainer.dict_class", name, tuple(NAMES))
-    source = folder / AE
-    content = _read(source)
-    backup = content if "ae" in content else None
-    tensors = {key: value for key, value in content.get("ae", content).items() if isinstance(value, Tensor)}
+    source = weights_file(folder / AE)
+    check_checksums(folder, CONFIG, AE)
+    content = read_json(folder / CONFIG, dict, nan=True)
+    trainer = mapping(content.get("trainer", {}), "trainer", folder / CONFIG)
+    about = mapping(content.get("metadata", {}), "metadata", folder / CONFIG)
+    one_of(f"{folder / CONFIG}: trainer.dict_class", trainer.get("dict_class"), tuple(NAMES))
+    name = trainer["dict_class"]
+    stored = mapping(read_torch(source), "its content", source)
+    backup = stored if "ae" in stored else None
+    state = mapping(stored.get("ae", stored), "its state", source)
+    tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     check_names(tensors, NAMES[name], source)
     architecture, centred, encoder, row_per_latent = _CLASSES[name]
     shape = trainer.get("activation_dim"), trainer.get("dict_size")
     d_in, d_sae = sizes(*shape, tensors[encoder], row_per_latent, source)
-    sae = empty(architecture, d_in, d_sae, centred, tensors[encoder].dtype, device)
-    from_theirs(sae, tensors, NAMES[name], source)
-    sae.metadata = SAEMetadata(
-        model_name=trainer.get("lm_name"),
-        site=trainer.get("submodule_name"),
-        skip_positions=(),
-        l1_coefficient=trainer.get("l1_penalty"),
-        lr=trainer.get("lr"),
-        steps=trainer.get("steps"),
-        extra={"dictionary_learning_trainer": trainer},
+    form = config(architecture, d_in, d_sae, centred, tensors[encoder].dtype, folder / CONFIG)
+    sae = from_theirs(form, tensors, NAMES[name], source, device)
+    sae.metadata = metadata(
+        {
+            "model_name": trainer.get("lm_name"),
+            "site": trainer.get("submodule_name"),
+            "skip_positions": (),
+            "l1_coefficient": trainer.get("l1_penalty"),
+            "lr": trainer.get("lr"),
+            "steps": trainer.get("steps"),
+            "extra": {"dictionary_learning_trainer": trainer},
+            **{key: about[key] for key in _OURS if key in about},
+        },
+        folder / CONFIG,
     )
     if backup is not None:
-        sae.fold_activation_scale_(1.0 / float(backup.get("norm_factor") or 1.0))
+        sae.fold_activation_scale_(1.0 / _norm_factor(backup.get("norm_factor"), source))
     return sae
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ValueError(
-            f"{path} is broken, or holds more than tensors, numbers and strings (which could run code): export "
-            "it again as a state dict"
-        ) from error
+def _norm_factor(value: Any, source: Path) -> float:
+    """By how much a run divides its activations; it may not have done so."""
+    if value is None:
+        return 1.0
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{source}: norm_factor = {value!r} is not a positive number; copy it again")
+    return float(value)
 
 
 @torch.no_grad()

@@ -158,10 +158,8 @@ def evaluate_several(
         padded_tokens = batch_size * contexts.context_size
     batches = _Batches(contexts, limit, padded_tokens)
     run = SplicedRun(model, place)
-    rules = [
-        TrainedRows.of(sae, contexts.special_token_ids) if positions == "trained" else TrainedRows()
-        for sae in loaded
-    ]
+    special = {*contexts.special_token_ids, *model.special_token_ids}
+    rules = [TrainedRows.of(sae, special) if positions == "trained" else TrainedRows() for sae in loaded]
     _run(run, batches, measured, rules, ablations, with_error_term, progress)
     fingerprint = model.fingerprint() if any(sae.metadata.model_fingerprint for sae in loaded) else {}
     results = []
@@ -193,7 +191,8 @@ def _run(
     with torch.no_grad(), bar:
         for batch in batches:
             act = run.clean(batch)
-            masks.append({rule: rule.mask(batch, act) for rule in rules})
+            about = (batch.input_ids, batch.position_ids, act, batch.attention_mask)
+            masks.append({rule: rule.mask(*about) for rule in rules})
             for one, rule in zip(measured, rules, strict=True):
                 x = act[masks[-1][rule]]
                 x_hat = one.add(x, str(run.site))
@@ -315,6 +314,7 @@ class _Measured:
             alive=1.0 - len(f.dead) / self.sae.cfg.d_sae,
             density=density_histogram(f.hits, f.n),
             positions=positions,
+            dictionary=self.sae.identity().digest,
             open_gates=self.open_gates / r.n if isinstance(self.sae, GatedSAE) else f.l0,
             l1_coefficient=_number(self.sae.metadata.l1_coefficient),
         )

@@ -14,14 +14,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.core.config import from_dict
 from interp.core.device import dtype_name
+from interp.core.files import read_sealed_json, sha256_file, write_sealed_json
+from interp.core.tensor_files import check_finite
 from interp.models.sites import Site
-from interp.sae.dictionary import Dictionary
-from interp.sae.gated import GatedSAE, GatedSAEConfig
-from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
+from interp.sae.dictionary import Dictionary, DictionaryConfig
+from interp.sae.gated import GatedSAE
+from interp.sae.jumprelu import JumpReLUSAE
+from interp.sae.metadata import SAEMetadata
 from interp.sae.saving import fill
-from interp.sae.standard import StandardSAE, StandardSAEConfig
+from interp.sae.standard import StandardSAE
 from interp.sae.tied import TiedSAE
+
+CHECKSUMS = "sha256.json"
+_CLASSES: dict[type[DictionaryConfig], Any] = {
+    kind.config_class: kind for kind in (GatedSAE, StandardSAE, JumpReLUSAE)
+}
+_CONFIGS = {kind.architecture: kind.config_class for kind in (GatedSAE, StandardSAE, JumpReLUSAE)}
 
 
 def exportable(sae: Dictionary) -> Dictionary:
@@ -48,8 +58,27 @@ def to_theirs(sae: Dictionary, names: Mapping[str, str]) -> dict[str, Tensor]:
     return tensors
 
 
+def save_checksums(folder: Path, *names: str) -> None:
+    """Write ``sha256.json``, the checksums of the files that were just exported."""
+    write_sealed_json(folder / CHECKSUMS, {"sha256": {name: sha256_file(folder / name) for name in names}})
+
+
+def check_checksums(folder: Path, *names: str) -> None:
+    """Raise ValueError where a file is not the one that was exported; the other library's folders have no checksums."""
+    path = folder / CHECKSUMS
+    if not path.exists():
+        return
+    known = read_sealed_json(path, ("sha256",))
+    for name in names:
+        if known["sha256"].get(name) != sha256_file(folder / name):
+            raise ValueError(
+                f"{folder / name} was damaged or changed after it was exported (its SHA-256 is not the one in "
+                f"{CHECKSUMS}): copy it again, or remove {CHECKSUMS} to read it as it stands"
+            )
+
+
 def check_names(tensors: Mapping[str, Tensor], names: Mapping[str, str], source: Path) -> None:
-    """Raise ValueError naming missing and unknown tensors."""
+    """Raise ValueError naming missing and unknown tensors, and those that aren't finite real numbers."""
     lacking = [theirs for theirs in names.values() if theirs not in tensors]
     foreign = [key for key in tensors if key not in names.values()]
     if lacking or foreign:
@@ -57,25 +86,41 @@ def check_names(tensors: Mapping[str, Tensor], names: Mapping[str, str], source:
             f"{source}: expected the tensors {', '.join(names.values())}; missing: "
             f"{', '.join(lacking) or 'none'}, unknown: {', '.join(foreign) or 'none'}"
         )
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise ValueError(
+                f"{source}: tensor {name!r} is {dtype_name(tensor.dtype)}, not of floating point; copy it again"
+            )
+        check_finite(tensor, name, source)
 
 
 def from_theirs(
-    sae: Dictionary, tensors: Mapping[str, Tensor], names: Mapping[str, str], source: Path
-) -> None:
-    """Copy their tensors in; `check_names` has passed."""
+    cfg: DictionaryConfig,
+    tensors: Mapping[str, Tensor],
+    names: Mapping[str, str],
+    source: Path,
+    device: torch.device | str,
+) -> Dictionary:
+    """A dictionary of their tensors; `check_names` has passed."""
     ours = {}
     for own, theirs in names.items():
         tensor = tensors[theirs]
         if own.endswith("*") and tensor.dim() != 2:
             raise ValueError(f"{source}: {theirs} has shape {tuple(tensor.shape)}; it should be a matrix")
         ours[own.rstrip("*")] = tensor.T if own.endswith("*") else tensor
-    fill(sae, ours, source)
+    return fill(lambda at: _CLASSES[type(cfg)](cfg, seed=None, device=at), ours, source, device)
 
 
 def sizes(d_in: Any, d_sae: Any, encoder: Tensor, row_per_latent: bool, source: Path) -> tuple[int, int]:
     """(d_in, d_sae) of the config, or of the encoder's shape where that leaves no doubt."""
+    if encoder.dim() != 2:
+        raise ValueError(f"{source}: the encoder has shape {tuple(encoder.shape)}; it should be a matrix")
     if d_in is not None and d_sae is not None:
-        return int(d_in), int(d_sae)
+        if type(d_in) is not int or type(d_sae) is not int:
+            raise ValueError(
+                f"{source}: its config gives the sizes d_in = {d_in!r}, d_sae = {d_sae!r}: not integers"
+            )
+        return d_in, d_sae
     rows, columns = encoder.shape
     if rows == columns:
         raise ValueError(
@@ -85,21 +130,29 @@ def sizes(d_in: Any, d_sae: Any, encoder: Tensor, row_per_latent: bool, source: 
     return (columns, rows) if row_per_latent else (rows, columns)
 
 
-def empty(
-    architecture: str,
-    d_in: int,
-    d_sae: int,
-    centred: bool,
-    dtype: torch.dtype,
-    device: torch.device | str,
-) -> Dictionary:
-    """A dictionary of zeros."""
-    name = dtype_name(dtype)
-    if architecture == "gated":
-        return GatedSAE(GatedSAEConfig(d_in, d_sae, centred, name), seed=None, device=device)
-    if architecture == "standard":
-        return StandardSAE(StandardSAEConfig(d_in, d_sae, centred, name), seed=None, device=device)
-    return JumpReLUSAE(JumpReLUConfig(d_in, d_sae, centred, name), device=device)
+def config(
+    architecture: str, d_in: int, d_sae: int, centred: bool, dtype: torch.dtype, source: Path
+) -> DictionaryConfig:
+    """The configuration of a dictionary; ValueError naming the file where there can't be such a one."""
+    try:
+        return _CONFIGS[architecture](d_in, d_sae, centred, dtype_name(dtype))
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
+
+
+def metadata(fields: Mapping[str, Any], source: Path) -> SAEMetadata:
+    """What their config says of the training; ValueError naming the file where a value is of another kind."""
+    try:
+        return from_dict(SAEMetadata, fields)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{source}: {error}") from error
+
+
+def mapping(value: Any, what: str, source: Path) -> dict[str, Any]:
+    """The value itself. Raises ValueError unless it is a mapping."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{source}: {what} is a {type(value).__name__}, not a mapping; copy it again")
+    return value
 
 
 def parses(site: str) -> bool:

@@ -9,6 +9,7 @@ import torch
 
 from interp.core.checkpoint import META, latest_checkpoint, load_checkpoint
 from interp.core.config import from_dict
+from interp.core.files import read_json
 from interp.core.messages import one_of
 from interp.sae import saving
 from interp.sae.config import RunConfig, SAETrainConfig
@@ -16,6 +17,7 @@ from interp.sae.dictionary import Dictionary
 from interp.sae.dictionary_learning import AE, load_dictionary_learning
 from interp.sae.gated import GatedSAE
 from interp.sae.jumprelu import JumpReLUSAE
+from interp.sae.run_folder import PREVIOUS, SAE
 from interp.sae.saelens import CFG, load_saelens
 from interp.sae.standard import StandardSAE
 from interp.sae.task import build
@@ -46,8 +48,8 @@ def load_sae(
         ValueError: there is one, but something in it contradicts itself or isn't known.
     """
     folder = Path(folder)
-    if (folder / "sae" / saving.CONFIG).is_file():
-        folder = folder / "sae"
+    if (folder / SAE / saving.CONFIG).is_file():
+        folder = folder / SAE
     if (folder / CFG).is_file():
         return load_saelens(folder, device=device, activation_scale=activation_scale)
     if (folder / META).is_file():
@@ -56,6 +58,8 @@ def load_sae(
         return load_dictionary_learning(folder, device=device)
     if not (folder / saving.CONFIG).is_file():
         raise FileNotFoundError(_nothing_in(folder))
+    if "trainer" in read_json(folder / saving.CONFIG, dict):
+        return load_dictionary_learning(folder, device=device)  # which says that its weights are missing
     architecture = saving.read_config(folder)["architecture"]
     one_of(f"{folder / saving.CONFIG}: architecture", architecture, tuple(ARCHITECTURES))
     return ARCHITECTURES[architecture].from_pretrained(folder, device=device)
@@ -64,7 +68,9 @@ def load_sae(
 def _from_checkpoint(folder: Path, device: torch.device | str) -> Dictionary:
     """The dictionary of an unfinished training, with its activation scale folded in."""
     checkpoint = load_checkpoint(folder)
-    task = checkpoint.meta["config"]["task"]
+    task = checkpoint.meta["config"].get("task", {})
+    if not {"run", "dictionaries"} <= set(task):
+        raise ValueError(f"{folder} is a checkpoint of something other than an SAE training")
     run, configs = from_dict(RunConfig, task["run"]), task["dictionaries"]
     if len(configs) != 1:
         raise ValueError(
@@ -72,8 +78,10 @@ def _from_checkpoint(folder: Path, device: torch.device | str) -> Dictionary:
             "then has a folder of its own"
         )
     weights = {key.removeprefix("sae0."): value for key, value in checkpoint.weights.items()}
-    sae = build(from_dict(SAETrainConfig, next(iter(configs.values()))), len(weights["b_dec"]), run, device)
-    saving.fill(sae, weights, folder)
+    if "b_dec" not in weights:
+        raise ValueError(f"{folder} is a checkpoint without a b_dec: not one of an SAE training")
+    config, d_in = from_dict(SAETrainConfig, next(iter(configs.values()))), len(weights["b_dec"])
+    sae = saving.fill(lambda at: build(config, d_in, run, at, empty=True), weights, folder, device)
     sae.fold_activation_scale_(checkpoint.state["task"]["scale"])
     return sae
 
@@ -81,12 +89,17 @@ def _from_checkpoint(folder: Path, device: torch.device | str) -> Dictionary:
 def _nothing_in(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is not a folder: give a run folder, or a folder with an SAE"
-    runs = sorted(p.parent.parent.name for p in folder.glob(f"*/sae/{saving.CONFIG}"))
+    runs = sorted(p.parent.parent.name for p in folder.glob(f"*/{SAE}/{saving.CONFIG}"))
     if runs:
         return f"{folder} holds several runs, choose one: {', '.join(runs)}"
     newest = latest_checkpoint(folder)
     if newest is not None:
         return f"{folder} is an unfinished run: train again to continue it, or load its checkpoint {newest}"
+    if (folder / PREVIOUS).is_dir():
+        return (
+            f"{folder} is an unfinished run: train again to start it anew, or load {folder / PREVIOUS}, the dictionary "
+            "that it replaces"
+        )
     return (
         f"{folder} holds no SAE: looked for sae/config.json, config.json, cfg.json (SAELens) and ae.pt "
         "(dictionary_learning)"

@@ -103,7 +103,7 @@ class ReconstructionStats:
 
         gamma = E||x_hat||^2 / E<x_hat, x>, a ratio of means over the whole set.  With `center` the mean of x
         is first subtracted from both: a large common mean, carried by b_dec alone, otherwise pulls gamma to 1
-        and hides shrinkage.
+        and hides shrinkage.  NaN, with a warning, where x_hat has no part along x, as where it is zero.
         """
         self._need()
         square, product, norms = self._hh, self._xh, self._xx
@@ -115,6 +115,10 @@ class ReconstructionStats:
             norms = self._uu - shift
         # Where x_hat has no part along x the ratio is rounding noise: there is no such c.
         if abs(product) <= 1e-12 * math.sqrt(abs(square * norms)):
+            what = "centred γ" if center else "γ"
+            logger.warning(
+                "%s is undefined (NaN): the reconstruction has no part along the activations", what
+            )
             return math.nan
         return square / product
 

@@ -9,15 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 
 from interp.core.files import atomic_write, read_json, write_json
 from interp.core.messages import one_of
+from interp.core.tensor_files import read_tensors, write_tensors
 from interp.models.sites import Site
 from interp.sae.dictionary import Dictionary
-from interp.sae.foreign import check_names, empty, exportable, from_theirs, parses, sizes, to_theirs
-from interp.sae.metadata import SAEMetadata
-from interp.sae.saving import read_tensors
+from interp.sae.foreign import (
+    check_checksums,
+    check_names,
+    config,
+    exportable,
+    from_theirs,
+    mapping,
+    metadata,
+    parses,
+    save_checksums,
+    sizes,
+    to_theirs,
+)
+from interp.sae.saving import weights_file
 
 CFG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
 FORMAT_VERSION = "6.0.0"  # without a version SAELens takes the folder for an older one and drops its metadata
@@ -56,10 +67,15 @@ def save_saelens(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
         "hook_name": hook_name(known.site),
         "context_size": known.context_size,
         "exclude_special_tokens": known.special_tokens_excluded,
+        # SAELens has no words for these; it keeps them.
+        "skip_positions": list(known.skip_positions) or None,
+        "max_norm": known.max_norm,
+        "model_fingerprint": known.model_fingerprint,
     }
-    metadata = {
+    theirs = known.extra.get("saelens_metadata", {})
+    about = {
         "sae_lens_version": FORMAT_VERSION,
-        **known.extra.get("saelens_metadata", {}),
+        **{key: value for key, value in theirs.items() if key not in ours},
         **{key: value for key, value in ours.items() if value is not None},
     }
     cfg = {
@@ -71,11 +87,12 @@ def save_saelens(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
         "apply_b_dec_to_input": sae.cfg.apply_b_dec_to_input,
         "normalize_activations": "none",
         "reshape_activations": "none",
-        "metadata": metadata,
+        "metadata": about,
     }
     with atomic_write(folder / WEIGHTS) as temporary:
-        save_file(tensors, temporary)
+        write_tensors(temporary, tensors)
     write_json(folder / CFG, cfg)
+    save_checksums(folder, CFG, WEIGHTS)
     return folder
 
 
@@ -92,33 +109,45 @@ def load_saelens(
             over the mean norm of its training activations, which the folder doesn't hold. It is folded in.
 
     Raises:
-        ValueError: another architecture or normalisation, shapes that contradict the config.
+        ValueError: another architecture or normalisation, weights that are damaged, that aren't finite numbers or
+            that contradict the config; the file is named.
     """
     folder = Path(folder)
-    cfg = _current(read_json(folder / CFG))
-    source = folder / WEIGHTS
+    cfg = _current(read_json(folder / CFG, dict, nan=True))
+    source = weights_file(folder / WEIGHTS)
+    check_checksums(folder, CFG, WEIGHTS)
     architecture = cfg["architecture"]
     one_of(f"{folder / CFG}: architecture", architecture, tuple(NAMES))
     if cfg.get("reshape_activations", "none") != "none":
         _log.info("%s: takes the heads of attn_z concatenated, as our attn_z site gives them", folder)
     tensors = read_tensors(source)
     scaling = tensors.pop("scaling_factor", None)
-    if scaling is not None and cfg.get("finetuning_scaling_factor") and not bool((scaling == 1).all()):
-        tensors["W_dec"] = tensors["W_dec"] * scaling[:, None]
     check_names(tensors, NAMES[architecture], source)
     d_in, d_sae = sizes(cfg.get("d_in"), cfg.get("d_sae"), tensors["W_enc"], False, source)
     centred = bool(cfg.get("apply_b_dec_to_input", True))
-    sae = empty(architecture, d_in, d_sae, centred, tensors["W_dec"].dtype, device)
-    from_theirs(sae, tensors, NAMES[architecture], source)
-    metadata = cfg.get("metadata", {})
-    sae.metadata = SAEMetadata(
-        model_name=metadata.get("model_name"),
-        site=our_site(metadata.get("hook_name")),
-        context_size=metadata.get("context_size"),
-        skip_positions=(),
-        special_tokens_excluded=_optional_bool(metadata.get("exclude_special_tokens")),
-        training_dtype=cfg.get("dtype"),
-        extra={"saelens_metadata": metadata},
+    form = config(architecture, d_in, d_sae, centred, tensors["W_dec"].dtype, folder / CFG)
+    sae = from_theirs(form, tensors, NAMES[architecture], source, device)
+    if scaling is not None and cfg.get("finetuning_scaling_factor"):
+        if scaling.shape != (d_sae,):
+            raise ValueError(
+                f"{source}: scaling_factor has shape {tuple(scaling.shape)}, expected {(d_sae,)}"
+            )
+        with torch.no_grad():
+            sae.W_dec.mul_(scaling.to(sae.W_dec)[:, None])
+    about = mapping(cfg.get("metadata", {}), "metadata", folder / CFG)
+    sae.metadata = metadata(
+        {
+            "model_name": about.get("model_name"),
+            "model_fingerprint": about.get("model_fingerprint"),
+            "site": our_site(about.get("hook_name")),
+            "context_size": about.get("context_size"),
+            "skip_positions": about.get("skip_positions", ()),
+            "special_tokens_excluded": _optional_bool(about.get("exclude_special_tokens")),
+            "max_norm": about.get("max_norm"),
+            "training_dtype": cfg.get("dtype"),
+            "extra": {"saelens_metadata": about},
+        },
+        folder / CFG,
     )
     _undo_normalization(sae, cfg.get("normalize_activations", "none"), activation_scale, folder)
     return sae
@@ -172,8 +201,9 @@ def hook_name(site: str | None) -> str | None:
     return f"blocks.{parsed.layer}.{inside}"
 
 
-def our_site(hook: str | None) -> str | None:
-    return str(Site.parse(hook)) if hook is not None and parses(hook) else hook
+def our_site(hook: Any) -> Any:
+    """Our name of a TransformerLens hook; what is none as it is."""
+    return str(Site.parse(hook)) if isinstance(hook, str) and parses(hook) else hook
 
 
 def _optional_bool(value: Any) -> bool | None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from interp.core.config import from_dict, to_dict
-from interp.core.files import atomic_write, read_json, write_json
+from interp.core.files import atomic_write, read_json, read_sealed_json, sha256_file, write_sealed_json
 from interp.core.messages import nearest
+from interp.core.tensor_files import read_tensors, write_tensors
 from interp.sae.metadata import SAEMetadata
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound="Dictionary")
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 had no checksums
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 _REQUIRED = ("schema_version", "architecture", "config")
 
@@ -32,44 +32,48 @@ _log = logging.getLogger(__name__)
 
 
 def write_pretrained(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
-    """Write a dictionary's folder, each file whole or not at all."""
+    """Write a dictionary's folder: the weights, then ``config.json``, which names their checksum and has its own."""
     folder = Path(folder)
-    tensors = {name: p.detach().cpu().contiguous() for name, p in sae.named_parameters()}
     with atomic_write(folder / WEIGHTS) as temporary:
-        save_file(tensors, temporary)
+        checksum = write_tensors(temporary, dict(sae.named_parameters()))
     config = {
         "schema_version": SCHEMA_VERSION,
         "architecture": sae.architecture,
         "config": to_dict(sae.cfg),
         "metadata": to_dict(sae.metadata),
+        "sha256": checksum,
     }
-    write_json(folder / CONFIG, config)
+    write_sealed_json(folder / CONFIG, config)
     return folder
 
 
 def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Read and check ``config.json``.
 
-    Raises ValueError when a required key is missing or the schema is newer than this library knows.
+    Raises ValueError when a required key is missing, the schema is newer than this library knows, or the file was
+    changed after it was written.
     """
     path = Path(folder) / CONFIG
-    config = read_json(path)
-    missing = [key for key in _REQUIRED if not isinstance(config, dict) or key not in config]
+    config = read_json(path, dict)
+    missing = [key for key in _REQUIRED if key not in config]
     if missing:
         raise ValueError(f"{path} lacks the required key(s) {', '.join(missing)}: not one of our SAE folders")
-    if not isinstance(config["schema_version"], int) or config["schema_version"] > SCHEMA_VERSION:
+    version = config["schema_version"]
+    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
         raise ValueError(
-            f"{path} has schema_version {config['schema_version']!r}, this library reads up to "
-            f"{SCHEMA_VERSION}: update interp-toolkit"
+            f"{path} has schema_version {version!r}, this library reads up to {SCHEMA_VERSION}: update interp-toolkit"
         )
-    _warn_unknown(path, config, (*_REQUIRED, "metadata"))
+    if version > 1:
+        config = read_sealed_json(path, ("metadata", "sha256"))
+    _warn_unknown(path, config, (*_REQUIRED, "metadata", "sha256"))
     return config
 
 
 def read_pretrained(cls: type[D], folder: str | os.PathLike[str], *, device: torch.device | str = "cpu") -> D:
     """Read a dictionary; one whose activation scale is not folded yet has it folded.
 
-    Raises ValueError naming the file: another architecture, a missing key, tensors that don't fit the config.
+    Raises ValueError naming the file: another architecture, a missing key, weights that are damaged, that aren't finite
+    numbers or that don't fit the config.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -78,10 +82,12 @@ def read_pretrained(cls: type[D], folder: str | os.PathLike[str], *, device: tor
             f"{folder} holds a {config['architecture']!r} SAE, {cls.__name__} reads {cls.architecture!r}: "
             "use load_sae, which reads any"
         )
+    source = weights_file(folder / WEIGHTS)
     cfg = _known_fields(cls.config_class, config["config"], folder / CONFIG)
-    sae = cls(cfg, seed=None, device=device)  # type: ignore[call-arg]
+    if "sha256" in config and sha256_file(source) != config["sha256"]:
+        raise ValueError(f"{source} is broken (its SHA-256 is not the one in {CONFIG}): copy it again")
+    sae = fill(lambda at: cls(cfg, seed=None, device=at), read_tensors(source), source, device)  # type: ignore[call-arg]
     sae.metadata = _known_fields(SAEMetadata, config.get("metadata", {}), folder / CONFIG)
-    fill(sae, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
     fold_if_needed(sae)
     return sae
 
@@ -94,18 +100,22 @@ def fold_if_needed(sae: Dictionary) -> None:
         _log.info("folded the activation scale %.6g into the weights: the SAE takes raw activations", c)
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; a missing or broken one is named."""
+def weights_file(path: Path) -> Path:
+    """The path itself. Raises FileNotFoundError where there is no such file."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the folder was copied in part, or isn't an SAE")
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is broken ({error}): copy it again") from error
+    return path
 
 
-def fill(sae: Dictionary, tensors: dict[str, Tensor], source: Path) -> None:
-    """Copy tensors into the parameters of those names; names and shapes must match exactly."""
+def fill(
+    make: Callable[[torch.device], D], tensors: Mapping[str, Tensor], source: Path, device: torch.device | str
+) -> D:
+    """The dictionary that `make` describes, with these tensors as its parameters.
+
+    It is made without memory, so that sizes which the tensors don't have cost none. Raises ValueError where names or
+    shapes don't match exactly.
+    """
+    sae = make(torch.device("meta"))
     parameters = dict(sae.named_parameters())
     for name in tensors:
         if name not in parameters:
@@ -118,17 +128,20 @@ def fill(sae: Dictionary, tensors: dict[str, Tensor], source: Path) -> None:
                 f"{source}: {name} has shape {tuple(tensors[name].shape)}, but d_in = {sae.cfg.d_in} and "
                 f"d_sae = {sae.cfg.d_sae} of its config ask for {tuple(parameter.shape)}"
             )
-        with torch.no_grad():
-            parameter.copy_(tensors[name])
+    own = {name: tensors[name].to(device, p.dtype).contiguous() for name, p in parameters.items()}
+    sae.load_state_dict(own, assign=True)
+    return sae
 
 
-def _known_fields(cls: type[T], mapping: dict[str, Any], path: Path) -> T:
+def _known_fields(cls: type[T], mapping: Any, path: Path) -> T:
     """A dataclass from the keys it knows; others are from a later version and only warned of."""
+    if not isinstance(mapping, dict):
+        raise ValueError(f"{path}: a {type(mapping).__name__} stands where {cls.__name__}'s fields belong")
     known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     _warn_unknown(path, mapping, known)
     try:
         return from_dict(cls, {key: value for key, value in mapping.items() if key in known})
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 

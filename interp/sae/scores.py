@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,15 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from interp.activations.harvest import parse_tokens
 from interp.core.config import from_dict
-from interp.core.files import read_json, write_json
+from interp.core.files import read_json, read_sealed_json, write_sealed_json
 from interp.sae.metrics import DensityHistogram
+from interp.sae.run_folder import METRICS_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
     from rich.table import Table
 
-METRICS_FILE = "metrics.json"  # of a run folder
+    from interp.sae.dictionary import Dictionary
+
+__all__ = ["METRICS_FILE", "SAEEvaluation"]
+
+logger = logging.getLogger(__name__)
+
 NAN = math.nan
 
 # (attribute, label, format, what a reader should know)
@@ -55,6 +62,7 @@ class SAEEvaluation:
         limit: about how many tokens were asked for; None: the whole text.
         differs: in what this is not an evaluation of the SAE where, and as, it was trained; such figures are not
             the SAE's own and are not written into its run.
+        dictionary: digest of `Dictionary.identity()`, whose figures these are.
         l0, open_gates, l1: per token.  mse: squared error summed over dimensions, mean over tokens.
         alive: share of latents that fired at all in n_tokens tokens (means little below 1e6).
         density: histogram of log10 firing density.
@@ -84,6 +92,7 @@ class SAEEvaluation:
     with_error_term: bool = False
     limit: int | None = None
     differs: tuple[str, ...] = ()
+    dictionary: str = ""
     n_predictions: int = 0
     ce_clean: float = NAN
     ce_spliced: float = NAN
@@ -153,22 +162,40 @@ class SAEEvaluation:
 
     def save(self, path: str | Path) -> None:
         """Write `to_dict()` as JSON."""
-        write_json(Path(path), self.to_dict())
+        write_sealed_json(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> SAEEvaluation:
-        """Read what `save` wrote.  Raises ValueError for a file of another kind."""
-        return cls.from_dict(read_json(Path(path)))
+        """Read what `save` wrote.  Raises ValueError naming the file, for one of another kind."""
+        content = read_json(path, dict)
+        if "seal" in content:  # what an earlier release wrote has none
+            content = read_sealed_json(path)
+        try:
+            return cls.from_dict(content)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @classmethod
+    def of(cls, sae: Dictionary, path: str | Path) -> SAEEvaluation | None:
+        """What `save` wrote, if it is of this dictionary as it was trained; else None, and a warning says why."""
+        found = cls.load(path)
+        if found.dictionary != sae.identity().digest:
+            logger.warning("%s is left out: it was measured on another dictionary; evaluate again", path)
+            return None
+        if found.differs:
+            logger.warning("%s is left out, the SAE was measured with %s", path, ", ".join(found.differs))
+            return None
+        return found
 
     @classmethod
     def kept(cls, run: str | Path, model: str, text: str, tokens: int | str | None) -> SAEEvaluation | None:
-        """A run's own metrics, if it has some that were measured on this model, text and number of tokens."""
+        """A run's metrics, if it has some of its dictionary, this model, text and number of tokens."""
+        from interp.sae.loading import load_sae
+
         path = Path(run) / METRICS_FILE
-        if not path.is_file():
-            return None
-        found = cls.load(path)
+        found = cls.of(load_sae(run), path) if path.is_file() else None
         asked = (model, text, parse_tokens(tokens))
-        return found if not found.differs and (found.model, found.text, found.limit) == asked else None
+        return found if found is not None and (found.model, found.text, found.limit) == asked else None
 
     def to_frame(self) -> pd.DataFrame:
         """One row, a column a figure."""

@@ -15,6 +15,7 @@ from interp.activations.packing import ContextBatch
 from interp.models.inputs import PAD_SEGMENT
 from interp.models.sites import Site
 from interp.sae.metrics import WeightedMean, kl_score, loss_recovered
+from interp.sae.rows import TrainedRows
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
@@ -57,38 +58,34 @@ def spliced(
     site: Site | str,
     *,
     with_error_term: bool = False,
-    skip_positions: tuple[int, ...] | None = None,
+    rows: TrainedRows | None = None,
     edit_codes: Callable[[SparseCodes], SparseCodes | Tensor] | None = None,
 ) -> Iterator[None]:
     """Run the model with an SAE's reconstruction in place of the activations at `site`.
 
     Args:
         with_error_term: add the error x - x_hat of the unedited codes, so that the model changes only by
-            what `edit_codes` does (and not at all without it).
-        skip_positions: positions in the segment that keep their activations; None: those on which the SAE
-            wasn't trained. Rows of a norm above its `metadata.max_norm` keep theirs, too.
+            what `edit_codes` does (and by no bit without it, or where it silences what doesn't fire).
+        rows: which rows are replaced; None: those for which the SAE was trained; `TrainedRows()`: all. The others
+            keep their activations, as padding does.
         edit_codes: changes the codes before decoding, to ablate or steer latents.
 
     Example:
         with spliced(model, sae, "resid_post.15"):
             logits = model.logits(tokens)
     """
-    kept = sae.metadata.skip_positions if skip_positions is None else skip_positions
+    rule = TrainedRows.of(sae, model.special_token_ids) if rows is None else rows
 
-    def edit(act: Float[Tensor, "b s d"], positions: Int[Tensor, "b s"]) -> Float[Tensor, "b s d"]:
-        rows = torch.ones_like(positions, dtype=torch.bool)
-        for position in kept:
-            rows &= positions != position
-        if sae.metadata.max_norm is not None:
-            rows &= torch.linalg.vector_norm(act.float(), dim=-1) <= sae.metadata.max_norm
-        x = act[rows]
+    def edit(act: Float[Tensor, "b s d"], positions: Int[Tensor, "b s"]) -> Tensor | None:
+        if with_error_term and edit_codes is None:
+            return None
+        where = rule.mask(model.token_ids(), positions, act, model.real_tokens())
+        x = act[where]
         codes, x_hat = encode_rows(sae, x)
-        out = x_hat
-        if edit_codes is not None:
-            out = sae.decode(edit_codes(codes)).to(x_hat)
-        if with_error_term:
-            out = out + (x.to(x_hat.dtype) - x_hat)
-        return replace_rows(rows, out)(act, positions)  # type: ignore[return-value]
+        out = x_hat if edit_codes is None else sae.decode(edit_codes(codes)).to(x_hat)
+        if with_error_term:  # in this order a change of nothing is nothing
+            out = x.to(x_hat.dtype) + (out - x_hat)
+        return replace_rows(where, out)(act, positions)
 
     with model.edit({Site.parse(site): edit}):
         yield

@@ -65,9 +65,9 @@ def make_step(
     """Build the training step of a gated, standard or tied SAE.
 
     Args:
-        sae: its parameters are updated in place. Under ``sparsity="l1"`` decoder rows are kept at unit norm
-            (gradients projected before Adam, rows renormalised after); under ``"ri_l1"`` they are free. A tied
-            SAE normalises its rows itself.
+        sae: its parameters are updated in place. Under ``sparsity="l1"`` decoder rows are brought to unit norm
+            here and kept there (gradients projected before Adam, rows renormalised after); under ``"ri_l1"`` they
+            are free. A tied SAE normalises its rows itself.
         betas, eps: Adam's. ``beta1 = 0`` (the Gated SAE recipe) lets the sparse routes touch only the rows of
             latents that were open; any other value uses torch's Adam on whole gradients.
         grad_clip: largest global gradient norm, or None. Clipping needs whole gradients, too.
@@ -112,6 +112,8 @@ class TrainStep:
         self.params: GatedParams | StandardParams = sae.params()
         tied = isinstance(sae, TiedSAE)
         self.unit_norm = options.sparsity == "l1" and not tied
+        if self.unit_norm:  # all at once: the sparse routes keep the norm of the rows that they touch
+            sae.normalize_decoder_()
         self._fused = betas[0] == 0.0 and grad_clip is None and not tied
         trained = list(sae.parameters()) if tied else [p for p in self.params if p is not None]
         self.optimizer: torch.optim.Optimizer
@@ -150,8 +152,10 @@ class TrainStep:
 
         Raises:
             ValueError: x is empty, not [n, d_in], of another dtype or device than the parameters, or holds
-                NaN or infinite values (looked for at the first step and every 100th).
+                NaN or infinite values (looked for at the first step and every 100th); a negative coefficient.
         """
+        if not l1_coefficient >= 0:
+            raise ValueError(f"l1_coefficient = {l1_coefficient} must not be negative")
         self._check(x)
         for group in self.optimizer.param_groups:
             group["lr"] = lr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -43,6 +43,7 @@ class SAETask:
         run: what they share.
         device: where to train.
         log_every: steps between two logged rows, as the Trainer's.
+        before_first_step: called once, when it is certain that a step will be taken.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class SAETask:
         *,
         device: str | torch.device = "auto",
         log_every: int = 10,
+        before_first_step: Callable[[], None] | None = None,
     ) -> None:
         if not configs:
             raise ValueError("configs is empty: name at least one dictionary to train")
@@ -68,6 +70,7 @@ class SAETask:
             name: TrainedInPlace(config, run, stream.d, device) for name, config in configs.items()
         }
         self.scale: float | None = None
+        self._before_first_step = before_first_step
         self._keys = {name: f"sae{i}" for i, name in enumerate(self.trained)}
 
     def modules(self) -> dict[str, nn.Module]:
@@ -86,6 +89,9 @@ class SAETask:
         x = batch if isinstance(batch, Tensor) else batch.values
         if ctx.step % self.run.check_every == 0:
             self._check(x, ctx.step)
+        if self._before_first_step is not None:
+            self._before_first_step()
+            self._before_first_step = None
         if self.scale is None:
             self.scale = self._start()
         first = next(iter(self.trained.values()))
@@ -275,18 +281,23 @@ class TrainedInPlace:
 
 
 def build(
-    config: SAETrainConfig, d_in: int, run: RunConfig, device: torch.device | str = "cpu"
+    config: SAETrainConfig,
+    d_in: int,
+    run: RunConfig,
+    device: torch.device | str = "cpu",
+    *,
+    empty: bool = False,
 ) -> GatedSAE | StandardSAE | TiedSAE:
-    """The untrained dictionary that a configuration describes."""
-    form = config.form
+    """The untrained dictionary that a configuration describes; all zeros if it is to be `empty`."""
+    form, seed = config.form, None if empty else run.seed
     norm_weighted = form.architecture == "standard" and config.loss.sparsity == "ri_l1"
     tied = form.architecture == "tied"
     centred = not (norm_weighted or tied) if form.apply_b_dec_to_input is None else form.apply_b_dec_to_input
     dtype = dtype_name(torch.float64 if run.precision == "64" else torch.float32)
     if form.architecture == "gated":
         gated = GatedSAEConfig(d_in, form.d_sae, centred, dtype, tied=form.tied, use_r_mag=form.use_r_mag)
-        return GatedSAE(gated, seed=run.seed, device=device)
+        return GatedSAE(gated, seed=seed, device=device)
     if tied:
-        return TiedSAE(TiedSAEConfig(d_in, form.d_sae, centred, dtype), seed=run.seed, device=device)
+        return TiedSAE(TiedSAEConfig(d_in, form.d_sae, centred, dtype), seed=seed, device=device)
     standard = StandardSAEConfig(d_in, form.d_sae, centred, dtype, decoder_norm=0.1 if norm_weighted else 1.0)
-    return StandardSAE(standard, seed=run.seed, device=device)
+    return StandardSAE(standard, seed=seed, device=device)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import os
-import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,21 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from interp.activations.source import ActivationSource
+from interp.activations.source import ActivationSource, Provenance
 from interp.activations.store import ActivationStore
 from interp.activations.stream import StoreStream, TensorStream
 from interp.core.callbacks import Callback
 from interp.core.config import save_config, to_dict
-from interp.core.files import sha256_file
 from interp.core.history import History
+from interp.core.messages import check_name
 from interp.core.runtime import Runtime
 from interp.core.tracking import make_tracker
 from interp.core.trainer import Trainer, TrainerConfig
 from interp.sae.config import RUN_FIELDS, RunConfig, SAETrainConfig, configure
 from interp.sae.dictionary import Dictionary
 from interp.sae.metadata import SAEMetadata
-from interp.sae.saving import WEIGHTS
-from interp.sae.scores import METRICS_FILE
+from interp.sae.run_folder import CONFIG_FILE, PREVIOUS, SAE, set_aside
 from interp.sae.task import SAETask
 
 if TYPE_CHECKING:
@@ -152,8 +152,16 @@ def train(
     }
     named = _named(variants)
     configs = {name: configure({**common, **changes}) for name, changes in named.items()}
-    task = SAETask(stream, configs, run, device=device, log_every=log_every)
     folder = None if out is None else Path(out)
+    runs = [] if folder is None else [folder / name for name in configs]
+    task = SAETask(
+        stream,
+        configs,
+        run,
+        device=device,
+        log_every=log_every,
+        before_first_step=functools.partial(set_aside, runs),
+    )
     runtime = Runtime(device, run.precision)
     if runtime.world_size > 1:
         raise ValueError(
@@ -196,23 +204,25 @@ def _open(source: Any, site: str | None, run: RunConfig) -> tuple[Any, SAEMetada
         raise ValueError(f"site = {site!r} chooses among a store's sites; this source has only one")
     if isinstance(source, Tensor | np.ndarray):
         return TensorStream(source, seed=run.seed), SAEMetadata(skip_positions=())
-    counts = getattr(source, "counts", None)
-    known = SAEMetadata(
+    return source, _metadata(source)
+
+
+def _metadata(source: Any) -> SAEMetadata:
+    """What a stream tells of its rows: by its `provenance`, or (of one's own stream) by its `counts`."""
+    counts, told = getattr(source, "counts", None), getattr(source, "provenance", Provenance())
+    skipped = (0,) if counts is not None and counts.dropped_position0 else ()
+    special = bool(counts.dropped_special) if counts is not None else None
+    model, contexts = told.model or {}, told.contexts or {}
+    return SAEMetadata(
         site=getattr(source, "site", None),
-        skip_positions=(0,) if counts is not None and counts.dropped_position0 else (),
-        special_tokens_excluded=bool(counts.dropped_special) if counts is not None else None,
+        model_name=model.get("name"),
+        model_fingerprint=dict(model) or None,
+        skip_positions=skipped if told.skip_positions is None else told.skip_positions,
+        special_tokens_excluded=special if told.skip_special is None else told.skip_special,
+        max_norm=told.max_norm,
+        context_size=contexts.get("context_size"),
+        text=contexts.get("text"),
     )
-    if isinstance(source, StoreStream):
-        manifest = source.store.manifest
-        known = replace(
-            known,
-            model_name=manifest.model.get("name"),
-            model_fingerprint=dict(manifest.model),
-            max_norm=source.max_norm,
-            context_size=manifest.contexts.get("context_size"),
-            text=manifest.contexts.get("text"),
-        )
-    return source, known
 
 
 def _say_passes(stream: Any, run: RunConfig) -> None:
@@ -242,8 +252,7 @@ def _named(variants: Any) -> dict[str, dict[str, Any]]:
     if not named:
         raise ValueError("variants is empty: leave it out to train one dictionary")
     for name in named:
-        if not re.fullmatch(r"[\w.=+,\-() ]+", name):
-            raise ValueError(f"variants: {name!r} will name a folder: use letters, digits and _ . = + - only")
+        check_name("variants: a name", name)
     return named
 
 
@@ -281,19 +290,10 @@ def _result(
             target = folder / name
             own.rewrite(target)
     if target is not None:
-        _save(sae, target)
-        save_config(target / "config.yaml", config)
+        sae.save_pretrained(target / SAE)
+        save_config(target / CONFIG_FILE, config)
+        shutil.rmtree(target / PREVIOUS, ignore_errors=True)
     return TrainedSAE(label, sae, own, config, target)
-
-
-def _save(sae: Dictionary, run: Path) -> None:
-    """Write the dictionary; metrics of another one, which it replaces, must not pass for its own."""
-    weights, metrics = run / "sae" / WEIGHTS, run / METRICS_FILE
-    before = sha256_file(weights) if weights.is_file() else None
-    sae.save_pretrained(run / "sae")
-    if metrics.is_file() and sha256_file(weights) != before:
-        metrics.unlink()
-        _log.info("removed %s: it was measured on the dictionary that this run replaces", metrics)
 
 
 def _own_row(row: Mapping[str, Any], name: str) -> dict[str, Any]:

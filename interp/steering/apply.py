@@ -17,10 +17,10 @@ from torch import Tensor
 from interp.core.messages import one_of
 from interp.models.hooks import EditFunction
 from interp.models.sites import Site
+from interp.steering.vector import SteeringVector, as_layers
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
-    from interp.steering.vector import SteeringVector
 
 OPERATORS = ("add", "ablate", "ablate_then_add", "clamp")
 POSITIONS = ("all", "prompt", "generation", "last")
@@ -95,7 +95,7 @@ def steer(
 def _layers(model: LanguageModel, vector: SteeringVector, layers: int | Sequence[int] | None) -> list[int]:
     if layers is None:
         return list(vector.layers)
-    listed = [layers] if isinstance(layers, int) else list(layers)
+    listed = as_layers(layers)
     if not listed:
         raise ValueError("layers=[]: give at least one, or None for all of the vector's layers")
     absolute = [layer + model.n_layers if layer < 0 else layer for layer in listed]

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interp.core.intervals import Interval, bootstrap
-from interp.steering.pairs import ContrastivePair, PairDataset
+from interp.steering.pairs import ContrastivePair, PairDataset, as_pairs
 from interp.steering.prompts import BASE, PromptVariation
-from interp.steering.propensity import PropensityResult, at_layer, propensity_curves
+from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult, at_layer, propensity_curves
 from interp.steering.reading import PairActivations
-from interp.steering.steerability import Steerability
+from interp.steering.steerability import Steerability, check_multipliers
 from interp.steering.vector import SteeringVector
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def split_by_letter(
         raise ValueError(
             f"pairs: {len(pairs)} for the activations of {len(activations)}; give those they are of"
         )
-    letters = [pair.positive_is_a for pair in pairs]
+    letters = [pair.positive_is_a for pair in as_pairs(pairs)]
     if None in letters or len(set(letters)) < 2:
         raise ValueError(
             "pairs: the letter's direction needs answers (A) and (B), with positive ones of both; got "
@@ -184,6 +184,7 @@ def compare_baselines(
         variations: prompts that ask for the behaviour, or its opposite.
         options: of `propensity_curves`.
     """
+    check_multipliers(options.get("multipliers", DEFAULT_MULTIPLIERS))
     own = at_layer(model, vector, layer)
     rescaled = {name: at_layer(model, v, layer).normalize(own) for name, v in (others or {}).items()}
     rivals = {**rescaled, **random_directions(own, seeds)}

@@ -67,7 +67,10 @@ def load_pairs(
         return PairDataset(made.pairs[:limit], name or made.name, persona or made.persona)
     found, records = _records(source, dataset_split)
     listed = [record for i, record in enumerate(records) if limit is None or i < limit]
-    pairs = tuple(_pair(record, i, form, found) for i, record in enumerate(listed))
+    where = os.fspath(source) if isinstance(source, (str, os.PathLike)) else found
+    if not listed:
+        raise ValueError(f"{where} holds no pairs; give at least one")
+    pairs = tuple(_numbered_pair(record, i, form, where) for i, record in enumerate(listed))
     return PairDataset(pairs, name or found, persona)
 
 
@@ -77,14 +80,21 @@ def save_pairs(pairs: PairDataset, path: str | os.PathLike[str]) -> None:
         temporary.write_text("".join(json.dumps(asdict(pair)) + "\n" for pair in pairs), encoding="utf-8")
 
 
-def _pair(record: Mapping[str, Any], i: int, form: str, where: str) -> ContrastivePair:
+def _numbered_pair(record: Mapping[str, Any], i: int, form: str, where: str) -> ContrastivePair:
+    try:
+        return _pair(record, i, form)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"record {i} of {where}: {error}") from error
+
+
+def _pair(record: Mapping[str, Any], i: int, form: str) -> ContrastivePair:
     if all(key in record for key in _OWN_KEYS):
         extra = {key: record[key] for key in ("read_index", "factors") if key in record}
         return ContrastivePair(*(record[key] for key in _OWN_KEYS), **extra)
     for key in _KEYS:
         if not isinstance(record.get(key), str):
             raise ValueError(
-                f"record {i} of {where} has no text under {key!r}: {nearest(key, record)}. Records need "
+                f"it has no text under {key!r}: {nearest(key, record)}. Records need "
                 f"{', '.join(_KEYS)}, or {', '.join(_OWN_KEYS)}"
             )
     question, matching, other = (record[key] for key in _KEYS)
@@ -104,7 +114,9 @@ def _records(source: Any, dataset_split: str) -> tuple[str, Iterable[Mapping[str
     if path.is_file():
         if path.suffix not in (".json", ".jsonl"):
             raise ValueError(f"{path}: can't read {path.suffix!r} files as pairs, only .jsonl and .json")
-        return path.stem, _checked(path, read_json_lines(path) if path.suffix == ".jsonl" else _list(path))
+        return path.stem, _checked(
+            path, read_json_lines(path) if path.suffix == ".jsonl" else read_json(path, list)
+        )
     name = str(source)
     looks_local = name.startswith((".", "/", "~")) or (
         "::" not in name and path.suffix in (".json", ".jsonl")
@@ -113,13 +125,6 @@ def _records(source: Any, dataset_split: str) -> tuple[str, Iterable[Mapping[str
         raise ValueError(f"pairs {name!r}: there is no such file; {nearest(name, GENERATORS)}")
     refuse_misspelt("pairs", name, GENERATORS)
     return name, _hub(name, dataset_split)
-
-
-def _list(path: Path) -> list[Any]:
-    content = read_json(path)
-    if not isinstance(content, list):
-        raise ValueError(f"{path} holds a {type(content).__name__}; give a list of records")
-    return content
 
 
 def _checked(path: Path, records: Iterable[Any]) -> Iterator[Mapping[str, Any]]:

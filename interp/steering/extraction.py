@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from interp.steering.vector import SteeringVector
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
 
+log = logging.getLogger(__name__)
 Direction = Float[Tensor, " d"]
 
 
@@ -73,8 +75,7 @@ def fit(
             compared at equal norm).
 
     Raises:
-        ValueError: an unknown method; differences that are all zero, which means that the token read stands
-            before the two texts differ; one pair where a method needs two.
+        ValueError: an unknown method; differences that are all zero; one pair where a method needs two.
     """
     one_of("method", method, METHODS)
     directions = {}
@@ -83,7 +84,13 @@ def fit(
         if not delta.any():
             raise ValueError(
                 f"layer {layer}: positive and negative activations are the same in all {len(delta)} pairs: the token "
-                "read stands before the texts differ. Choose another read index (read='last' reads the end)"
+                "read is the same in both and has seen nothing else. Choose another read index or layer"
+            )
+        if len(none := (~delta.any(1)).nonzero()[:, 0]):
+            log.warning(
+                "layer %d: the two activations of %d of the %d pairs (e.g. %d) are the same: they make the vector "
+                "shorter, and cosines with them are not defined (NaN in its quality)",
+                *(layer, len(none), len(delta), int(none[0])),
             )
         direction = _METHODS[method](delta)
         along = float((delta @ direction).mean())

@@ -17,13 +17,13 @@ from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
 from interp.steering.prompts import BASE, PromptVariation
 from interp.steering.propensity import PropensityResult, propensity_curves
 from interp.steering.reading import Layers, Read
+from interp.steering.steerability import Steerability, check_multipliers
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from interp.models.language_model import LanguageModel
-    from interp.steering.steerability import Steerability
     from interp.steering.vector import SteeringVector
 
 SWEEP_MULTIPLIERS = (-1.5, -1.0, -0.5, 0.5, 1.0, 1.5)  # 0 is the same at every layer
@@ -101,6 +101,7 @@ def layer_sweep(
         ValueError: a pair that is in both parts.
     """
     check_disjoint(train, test)
+    check_multipliers(multipliers)
     vector = extract(model, train, layers, method, read, variation, norm=norm, chat=options.get("chat"))
     curves = propensity_curves(
         model,

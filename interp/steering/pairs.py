@@ -8,8 +8,9 @@ import logging
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, overload
 
 from interp.core.messages import warn_once
@@ -48,15 +49,19 @@ class ContrastivePair:
             value = getattr(self, name)
             if not isinstance(value, str):
                 raise TypeError(f"{name} = {value!r} is a {type(value).__name__}; give a string")
-        if self.positive == self.negative:
-            raise ValueError(f"positive and negative are both {self.positive!r}: there is no contrast")
+        if self.positive.strip() == self.negative.strip():
+            raise ValueError(
+                f"positive = {self.positive!r} and negative = {self.negative!r} are the same but for blanks around "
+                f"them: there is no contrast; the prompt is {self.prompt[:60]!r}"
+            )
         if self.read_index is None:
             letters = all(_LETTER.fullmatch(answer) for answer in (self.positive, self.negative))
             object.__setattr__(self, "read_index", -2 if letters else -1)
-        elif not isinstance(self.read_index, int):
+        elif not isinstance(self.read_index, Integral):
             raise TypeError(
                 f"read_index = {self.read_index!r} is a {type(self.read_index).__name__}; give an integer"
             )
+        object.__setattr__(self, "read_index", int(self.read_index))
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -101,12 +106,7 @@ class PairDataset(Sequence[ContrastivePair]):
     persona: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pairs", tuple(self.pairs))
-        for i, pair in enumerate(self.pairs):
-            if not isinstance(pair, ContrastivePair):
-                raise TypeError(
-                    f"pairs[{i}] of {self.name!r} is a {type(pair).__name__}, not a ContrastivePair"
-                )
+        object.__setattr__(self, "pairs", tuple(as_pairs(self.pairs)))
         if not self.pairs:
             raise ValueError(f"the data set {self.name!r} has no pairs; give at least one")
 
@@ -129,7 +129,10 @@ class PairDataset(Sequence[ContrastivePair]):
         return f"PairDataset({self.name!r}, {len(self)} pairs)"
 
     def split(self, train: float | Sequence[float] = 0.5, seed: int = 0) -> tuple[PairDataset, ...]:
-        """Disjoint parts of a shuffled copy: ``random.Random(seed).shuffle``, then slices by share.
+        """Disjoint parts of a shuffled copy, each with the letters, and Yes and No, in the proportion of the whole.
+
+        Pairs of one kind of answer are taken in the order of ``random.Random(seed).shuffle``; the kinds take turns. A
+        part then has exactly its share of each letter wherever that is a whole number, else one more or less.
 
         Args:
             train: the first part's share (the rest is the second part), or the shares of all parts, which
@@ -144,14 +147,15 @@ class PairDataset(Sequence[ContrastivePair]):
             raise ValueError(f"train={train}: shares must be positive and add up to at most 1")
         shuffled = list(self.pairs)
         random.Random(seed).shuffle(shuffled)
+        dealt = _taking_turns(shuffled, lambda pair: pair.positive_is_a, lambda pair: pair.positive_is_yes)
         parts, done = [], 0.0
         for i, share in enumerate(shares):
-            first, last = (round(x * len(shuffled)) for x in (done, done + share))
+            first, last = (round(x * len(dealt)) for x in (done, done + share))
             if first == last:
                 raise ValueError(
                     f"train={train}: part {i} of {len(self)} pairs is empty; give it a larger share"
                 )
-            parts.append(PairDataset(tuple(shuffled[first:last]), self.name, self.persona))
+            parts.append(PairDataset(tuple(dealt[first:last]), self.name, self.persona))
             done += share
         for i, part in enumerate(parts):
             for other in parts[i + 1 :]:
@@ -204,9 +208,39 @@ class PairDataset(Sequence[ContrastivePair]):
         return pd.DataFrame(complete, index=range(len(self)))
 
 
+def as_pairs(pairs: Iterable[ContrastivePair], what: str = "pairs") -> list[ContrastivePair]:
+    """Pairs as a list. Raises TypeError naming the first entry that is something else, such as a tuple."""
+    listed = list(pairs)
+    for i, pair in enumerate(listed):
+        if not isinstance(pair, ContrastivePair):
+            raise TypeError(
+                f"{what}[{i}] is a {type(pair).__name__}; give ContrastivePair(prompt, positive, negative)"
+            )
+    return listed
+
+
+def _taking_turns(
+    pairs: list[ContrastivePair], kind: Callable[[ContrastivePair], Hashable], *within: Callable
+) -> list[ContrastivePair]:
+    """The pairs so ordered that every run of them has each kind in proportion, and the kinds `within` it likewise.
+
+    Pair r of the n of its kind stands at (r + 1/2) / n of the way: the first T of N then hold the n T / N of a kind
+    wherever that is a whole number. Pairs of one kind keep their order.
+    """
+    kinds: dict[Hashable, list[ContrastivePair]] = {}
+    for pair in pairs:
+        kinds.setdefault(kind(pair), []).append(pair)
+    placed = [
+        ((r + 0.5) / len(group), str(name), pair)
+        for name, group in kinds.items()
+        for r, pair in enumerate(_taking_turns(group, *within) if within else group)
+    ]
+    return [pair for *_, pair in sorted(placed, key=lambda item: item[:2])]
+
+
 def check_disjoint(train: Sequence[ContrastivePair], test: Sequence[ContrastivePair]) -> None:
     """Raise ValueError if a pair is in both."""
-    both = {pair.key for pair in train} & {pair.key for pair in test}
+    both = {pair.key for pair in as_pairs(train, "train")} & {pair.key for pair in as_pairs(test, "test")}
     if both:
         prompt, positive, _ = min(both)
         raise ValueError(

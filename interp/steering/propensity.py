@@ -23,6 +23,7 @@ from interp.steering.apply import steer
 from interp.steering.prompts import BASE, PromptVariation
 from interp.steering.scoring import Item, Score, TokenGroups, prepare
 from interp.steering.steerability import Steerability, steerability
+from interp.steering.vector import SteeringVector, as_layer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from interp.models.language_model import LanguageModel
     from interp.steering.pairs import ContrastivePair
-    from interp.steering.vector import SteeringVector
 
 DEFAULT_MULTIPLIERS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
 _LOGITS_AT_ONCE = 2**26  # numbers in one batch of logits: 256 MiB in float32
@@ -50,6 +50,7 @@ class PropensityResult:
         skip_first_n: steered are all tokens from the last one of the prompt plus this many.
         token_forwards: tokens run through the model for this curve and those measured with it.
         reference_token_forwards: what two full passes per multiplier, pair and vector would have run.
+        resolution: [n] the rounding of the scores; None: not known.
         measured_together: how many curves share `token_forwards`.
         name: what was steered.
     """
@@ -64,6 +65,7 @@ class PropensityResult:
     skip_first_n: int
     token_forwards: int
     reference_token_forwards: int
+    resolution: Array | None = None
     measured_together: int = 1
     name: str = ""
 
@@ -92,7 +94,8 @@ class PropensityResult:
 
     def steerability(self, **options: Any) -> Steerability:
         """The per-sample slopes; options as for `steerability`."""
-        return steerability(self.multipliers, self.values, **{"name": self.name, **options})
+        known = {"name": self.name, "resolution": self.resolution}
+        return steerability(self.multipliers, self.values, **{**known, **options})
 
     def to_frame(self) -> pd.DataFrame:
         """One row per sample and multiplier."""
@@ -147,7 +150,7 @@ def at_layer(model: LanguageModel, vector: SteeringVector, layer: int) -> Steeri
     Raises:
         ValueError: a layer that the model or the vector lacks.
     """
-    absolute = model.check_site(Site(vector.site, layer)).layer
+    absolute = model.check_site(Site(vector.site, as_layer(layer))).layer
     if absolute is None or absolute not in vector.directions:
         known = ", ".join(map(str, vector.layers))
         raise ValueError(f"layer={layer}: the vector has no direction there; it has layers {known}")
@@ -198,14 +201,13 @@ def propensity_curves(
     items = prepare(model, pairs, score=score, variation=variation, chat=chat, skip_first_n=skip_first_n)
     runs = _Runs(model, list(vectors.values()), k.tolist(), operator)
     measure = runs.on_prefixes if use_prefix_cache else runs.on_whole_texts
-    values, log_odds = np.zeros((2, len(items), len(vectors), len(k)))
+    values, log_odds, sizes = np.zeros((3, len(items), len(vectors), len(k)))
     order = sorted(range(len(items)), key=lambda i: items[i].start)  # alike lengths waste no padding
     with progress_bar(total=len(items), desc="propensity", unit="pair", enabled=progress and "auto") as bar:
         for first in range(0, len(order), batch_size):
             chosen = order[first : first + batch_size]
-            for i, (raw, normalised) in zip(chosen, measure([items[i] for i in chosen]), strict=True):
-                values[i] = raw.view(len(vectors), len(k)).cpu()
-                log_odds[i] = normalised.view(len(vectors), len(k)).cpu()
+            for i, measured in zip(chosen, measure([items[i] for i in chosen]), strict=True):
+                values[i], log_odds[i], sizes[i] = (x.view(len(vectors), len(k)).cpu() for x in measured)
             bar.update(len(chosen))
     reference = sum(item.whole for item in items) * len(k) * len(vectors)
     return {
@@ -220,6 +222,7 @@ def propensity_curves(
             skip_first_n=skip_first_n,
             token_forwards=runs.token_forwards,
             reference_token_forwards=reference,
+            resolution=np.finfo(np.float32).eps * sizes[:, column].max(1),
             measured_together=len(vectors),
             name=name,
         )
@@ -237,8 +240,8 @@ class _Runs:
         self.rows = len(vectors) * len(multipliers)
         self.token_forwards = 0
 
-    def on_prefixes(self, items: list[Item]) -> Iterator[tuple[Tensor, Tensor]]:
-        """The propensities [rows] of each item, from its prompt's cache and its last tokens."""
+    def on_prefixes(self, items: list[Item]) -> Iterator[tuple[Tensor, ...]]:
+        """What `Item.propensity` gives [rows] of each item, from its prompt's cache and its last tokens."""
         lone = [item for item in items if item.start < 1]
         if lone:
             raise ValueError(
@@ -284,7 +287,7 @@ class _Runs:
                 )
             yield
 
-    def on_whole_texts(self, items: list[Item]) -> Iterator[tuple[Tensor, Tensor]]:
+    def on_whole_texts(self, items: list[Item]) -> Iterator[tuple[Tensor, ...]]:
         """The same from full passes, one text, vector and multiplier at a time."""
         for item in items:
             rows = []
@@ -294,5 +297,4 @@ class _Runs:
                         logits = [self.model.logits(torch.tensor([text])) for text in item.texts]
                     self.token_forwards += sum(len(text) for text in item.texts)
                     rows.append(item.propensity(logits, 0))
-            raw, normalised = zip(*rows, strict=True)
-            yield torch.cat(raw), torch.cat(normalised)
+            yield tuple(torch.cat(part) for part in zip(*rows, strict=True))

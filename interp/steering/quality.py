@@ -8,7 +8,7 @@ vector steers.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -59,6 +59,15 @@ class QualityReport:
 
     def __getitem__(self, layer: int) -> ConceptQuality:
         return self.layers[layer]
+
+    def turned(self) -> QualityReport:
+        """Of the opposite vector: what is measured along it changes its sign, what the pairs share does not."""
+        return QualityReport(
+            {
+                n: replace(q, mean_cosine=-q.mean_cosine, separability=-q.separability)
+                for n, q in self.layers.items()
+            }
+        )
 
     def to_frame(self) -> pd.DataFrame:
         import pandas as pd

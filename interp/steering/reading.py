@@ -18,13 +18,12 @@ from interp.core.messages import one_of
 from interp.core.progress import progress as progress_bar
 from interp.models.hooks import EditFunction
 from interp.models.sites import Site
-from interp.steering.pairs import ContrastivePair, PairDataset
+from interp.steering.pairs import ContrastivePair, PairDataset, as_pairs
 from interp.steering.prompts import BASE, PromptVariation, Rendered, batch_of, render
 from interp.steering.quality import QualityReport, concept_quality
-from interp.steering.vector import SteeringVector
+from interp.steering.vector import SteeringVector, as_layers
 
 if TYPE_CHECKING:
-    from interp.activations.store import ActivationStore
     from interp.models.language_model import LanguageModel
 
 Read = str | int
@@ -109,22 +108,36 @@ def collect(
         progress: show a bar.
 
     Raises:
-        ValueError: no pairs, a layer out of range, an index outside a text, or a pair whose answers differ in
-            length although its `read_index` < -1 counts from the end (the message names the pair).
+        ValueError: no pairs, a layer out of range, an index outside a text, a pair whose answers differ in length
+            although its `read_index` < -1 counts from the end, one whose texts are the same tokens, or one that is
+            read before they differ; the message names the pair.
     """
-    listed = list(pairs)
-    if not listed:
-        raise ValueError("pairs=[]: give at least one contrastive pair")
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: must be at least 1")
+    sites = _sites(model, layers, site)
+    texts, spans, meta = plan_reading(model, pairs, read, variation, chat)
+    rows = _read_rows(model, sites, texts, spans, batch_size, progress)
+    return paired(rows, {**meta, "site": site})
+
+
+def plan_reading(
+    model: LanguageModel,
+    pairs: PairDataset | Sequence[ContrastivePair],
+    read: Read,
+    variation: PromptVariation,
+    chat: bool | None,
+) -> tuple[list[Rendered], list[tuple[int, int]], dict[str, Any]]:
+    """What is to be read of pairs: their texts, the tokens [first, last) of each, and what a vector remembers of it."""
+    listed = as_pairs(pairs)
+    if not listed:
+        raise ValueError("pairs=[]: give at least one contrastive pair")
     if isinstance(pairs, PairDataset):
         pairs.balance()
-    sites = _sites(model, layers, site)
+    read = read if isinstance(read, str) else int(read)
     texts = render_pairs(model, listed, variation, chat=chat)
     spans = [_span(i, texts, listed, read) for i in range(len(texts))]
-    rows = _read_rows(model, sites, texts, spans, batch_size, progress)
+    _check_contrast(listed, texts, spans)
     meta = {
-        "site": site,
         "model": model.name,
         "family": model.family,
         "dataset": pairs.name if isinstance(pairs, PairDataset) else None,
@@ -133,6 +146,11 @@ def collect(
         "chat": chat,
         "pairs": [pair.digest for pair in listed],
     }
+    return texts, spans, meta
+
+
+def paired(rows: dict[int, Float[Tensor, "2n d"]], meta: dict[str, Any]) -> PairActivations:
+    """Rows in the order of `render_pairs`, by layer, as the two sides."""
     return PairActivations({n: x[0::2] for n, x in rows.items()}, {n: x[1::2] for n, x in rows.items()}, meta)
 
 
@@ -145,74 +163,42 @@ def render_pairs(
 ) -> list[Rendered]:
     """The texts of pairs, in the order positive, negative, positive, negative, ...
 
-    Their `text` can be harvested into a store (`add_bos=False` for chat templates, one document a context) and
-    read back with `collect_from_store`.
+    `interp.harvest(model, TokenContexts.from_ids([text.ids for text in texts]), ...)` stores what
+    `collect_from_store` then reads back.
     """
     return [
-        render(model, p.prompt, answer, variation, chat) for p in pairs for answer in (p.positive, p.negative)
+        render(model, p.prompt, answer, variation, chat)
+        for p in as_pairs(pairs)
+        for answer in (p.positive, p.negative)
     ]
 
 
-def collect_from_store(
-    store: ActivationStore,
-    labels: Sequence[bool],
-    layers: Layers = "all",
-    read: Read = "last",
-    *,
-    site: str = "resid_post",
-) -> PairActivations:
-    """Activations of pairs out of a harvested store, one context a text.
-
-    Args:
-        labels: for each context, whether it is a positive text. The i-th positive is paired with the i-th
-            negative one.
-        layers: "all" that the store has at this site, one, or several.
-        read: "last", "all" (the mean over all tokens but position 0, the attention sink), or an index.
-
-    Raises:
-        ValueError: labels that don't fit the contexts, unequal numbers of the two, or a layer not in the store.
-    """
-    if read == "answer":
-        raise ValueError("read='answer': a store knows no pairs; give 'last', 'all' or an index such as -2")
-    if isinstance(read, str):
-        one_of("read", read, READS[1:])
-    if len(labels) != store.n_contexts:
+def _check_contrast(
+    pairs: Sequence[ContrastivePair], texts: Sequence[Rendered], spans: Sequence[tuple[int, int]]
+) -> None:
+    """Raise ValueError for pairs whose two texts, or whose tokens up to the end of what is read, are the same."""
+    alike, early = [], []
+    for i, (positive, negative) in enumerate(zip(texts[0::2], texts[1::2], strict=True)):
+        if positive.ids == negative.ids:
+            alike.append(i)
+        elif all(positive.ids[:last] == negative.ids[:last] for _, last in spans[2 * i : 2 * i + 2]):
+            early.append(i)
+    if alike:
+        pair = pairs[alike[0]]
         raise ValueError(
-            f"labels: {len(labels)} for a store of {store.n_contexts} contexts; give one for each"
+            f"{_numbered(alike, len(pairs))}: the positive and the negative text are the same tokens, e.g. "
+            f"{pair.positive!r} and {pair.negative!r} to {pair.prompt[:50]!r}: there is no contrast. Leave them out"
         )
-    sides = {side: [i for i, label in enumerate(labels) if bool(label) is side] for side in (True, False)}
-    if not sides[True] or len(sides[True]) != len(sides[False]):
+    if early:
         raise ValueError(
-            f"labels: {len(sides[True])} positive and {len(sides[False])} negative contexts don't pair up"
+            f"{_numbered(early, len(pairs))}: the token read stands before the texts differ. Choose another read "
+            "index (read='last' reads the end)"
         )
-    parsed = {Site.parse(name) for name in store.sites}
-    stored = sorted(s.layer for s in parsed if s.name == site and s.layer is not None)
-    if isinstance(layers, str):
-        one_of("layers", layers, ("all",))
-        wanted = stored
-    else:
-        wanted = [layers] if isinstance(layers, int) else list(layers)
-    if not wanted or not set(wanted) <= set(stored):
-        raise ValueError(f"layers={layers}: the store has {site} of layers {stored or 'none'}")
-
-    def side(contexts: list[int]) -> dict[int, Tensor]:
-        return {n: torch.stack([_stored(store, Site(site, n), i, read) for i in contexts]) for n in wanted}
-
-    model = store.manifest.model.get("name")
-    meta = {"site": site, "model": model, "read": read, "dataset": str(store.folder.name)}
-    return PairActivations(side(sides[True]), side(sides[False]), meta)
 
 
-def _stored(store: ActivationStore, site: Site, context: int, read: Read) -> Float[Tensor, " d"]:
-    rows = store.context_rows(context)
-    n = rows.stop - rows.start
-    if read == "all":
-        return store.read(site, slice(rows.start + (n > 1), rows.stop), torch.float32).mean(0)
-    index = -1 if read == "last" else int(read)
-    if not -n <= index < n:
-        raise ValueError(f"read={read}: context {context} of the store has only {n} tokens")
-    row = rows.start + index % n
-    return store.read(site, slice(row, row + 1), torch.float32)[0]
+def _numbered(which: Sequence[int], n: int) -> str:
+    shown = ", ".join(map(str, which[:5])) + (", ..." if len(which) > 5 else "")
+    return f"pair {shown}" if len(which) == 1 else f"{len(which)} of the {n} pairs ({shown})"
 
 
 def _sites(model: LanguageModel, layers: Layers, site: str) -> list[Site]:
@@ -220,7 +206,7 @@ def _sites(model: LanguageModel, layers: Layers, site: str) -> list[Site]:
         one_of("layers", layers, ("all",))
         wanted: Sequence[int] = range(model.n_layers)
     else:
-        wanted = [layers] if isinstance(layers, int) else list(layers)
+        wanted = as_layers(layers)
     if not wanted:
         raise ValueError("layers=[]: give at least one layer, or 'all'")
     return list(dict.fromkeys(model.check_site(Site(site, layer)) for layer in wanted))

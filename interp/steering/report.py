@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.files import write_json
-from interp.core.messages import warn_once
+from interp.core.messages import at_least, one_of, warn_once
 from interp.models.sites import Site
 from interp.steering import criteria as judge
 from interp.steering.baselines import (
@@ -23,17 +23,17 @@ from interp.steering.baselines import (
 )
 from interp.steering.criteria import Finding, ReliabilityCriteria
 from interp.steering.decomposition import VarianceDecomposition, cells, decompose_variance
-from interp.steering.extraction import fit
+from interp.steering.extraction import METHODS, fit
 from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
 from interp.steering.prompts import BASE, PromptVariation, variations
 from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult, at_layer
 from interp.steering.quality import ConceptQuality
 from interp.steering.reading import Read, collect
 from interp.steering.scoring import Score
-from interp.steering.side_effects import SideEffects, side_effects
-from interp.steering.steerability import Steerability
-from interp.steering.transfer import Transfer, cross_evaluate
-from interp.steering.vector import SteeringVector
+from interp.steering.side_effects import SideEffects, neutral_tokens, side_effects
+from interp.steering.steerability import Steerability, check_multipliers
+from interp.steering.transfer import Transfer, cross_evaluate, prompts_to_compare
+from interp.steering.vector import SteeringVector, as_layer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,18 +222,26 @@ def evaluate(
 
     Raises:
         ValueError: a pair that is in both parts, or that the vector was extracted from; a layer that the vector or the
-            model lacks.
+            model lacks; fewer than two multipliers, or another option that could not be measured: before anything is.
     """
     check_disjoint(train, test)
+    check_multipliers(multipliers)
+    at_least("seeds", seeds, 1)
+    one_of("method", method, METHODS)
+    if transfer:
+        prompts_to_compare(train, None, multipliers)
     if vector is not None:
         _check_unseen(vector, test)
+    columns = _factors(test) if factors is None else {key: list(factors[key]) for key in factors}
+    if columns and len(test) > 1:
+        decompose_variance([0.0] * len(test), columns)  # refuses columns that don't fit
+    neutral_tokens(model, neutral_texts)
     site = "resid_post" if vector is None else vector.site
-    layer = model.check_site(Site(site, layer)).layer or 0
+    layer = model.check_site(Site(site, as_layer(layer))).layer or 0
     given = None if vector is None else at_layer(model, vector, layer)
     activations = collect(model, train, layer, read, variation, chat=options.get("chat"), site=site)
     own = fit(activations, method) if given is None else given
     chosen: dict[str, Any] = {"multipliers": multipliers, "score": score, "variation": variation, **options}
-    columns = _factors(test) if factors is None else {key: list(factors[key]) for key in factors}
     persona = variations(getattr(test, "persona", None))
     baselines = compare_baselines(
         model,

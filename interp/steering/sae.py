@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.models.sites import Site
-from interp.steering.vector import SteeringVector
+from interp.steering.vector import SteeringVector, as_layer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +34,7 @@ def from_latent(
 
     Raises ValueError for a latent that there is not, and for a site that is unknown or not in a block.
     """
+    latent = as_layer(latent, "latent")
     if not 0 <= latent < sae.cfg.d_sae:
         raise ValueError(f"latent={latent}: this SAE has latents 0 to {sae.cfg.d_sae - 1}")
     where = _site(sae, site)
@@ -42,7 +43,7 @@ def from_latent(
         "site": where.name,
         "method": "sae latent",
         "latent": latent,
-        "activation": activation,
+        "activation": float(activation),
         "model": sae.metadata.model_name,
         "pairs": [],
     }
@@ -68,6 +69,11 @@ class LatentDecomposition:
     cosines: list[float]
     explained: list[float]
     labels: list[str] | None = None
+
+    @property
+    def share(self) -> float:
+        """The share of ‖v‖² that the whole sum accounts for; 0 where no latent fits."""
+        return self.explained[-1] if self.explained else 0.0
 
     def to_frame(self) -> pd.DataFrame:
         import pandas as pd
@@ -106,7 +112,9 @@ def decompose(
     """
     if n_latents < 1:
         raise ValueError(f"n_latents={n_latents}: must be at least 1")
-    where = _layer(vector, sae) if layer is None else layer
+    where = _layer(vector, sae) if layer is None else as_layer(layer)
+    if where not in vector.directions:
+        raise ValueError(f"layer={layer}: the vector has layers {', '.join(map(str, vector.layers))}")
     v = vector[where].detach().double().cpu()
     if sae.cfg.d_in != vector.d:
         raise ValueError(f"the vector has width {vector.d}, the SAE takes {sae.cfg.d_in}")

@@ -16,11 +16,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.messages import nearest
+from interp.steering.pairs import ContrastivePair, as_pairs
 from interp.steering.prompts import BASE, PromptVariation, render
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
-    from interp.steering.pairs import ContrastivePair
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,11 @@ class Item:
     terms: tuple[Term, ...] = field(repr=False)
     whole: int
 
-    def propensity(self, logits: Sequence[Float[Tensor, "r t vocab"]], offset: int) -> tuple[Tensor, Tensor]:
-        """The difference of logits, and that of log-probabilities, for each of r ways to run the texts [r], [r].
+    def propensity(
+        self, logits: Sequence[Float[Tensor, "r t vocab"]], offset: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """For each of r ways to run the texts [r]: the difference of logits, that of log-probabilities, and the sum of
+        the logits' sizes, by which the first is rounded.
 
         Args:
             logits: of each text, from position `offset` on.
@@ -83,7 +86,8 @@ class Item:
             here = logits[term.text][:, term.position - offset].float()
             raw.append(term.sign * here[:, list(term.ids)].logsumexp(-1))
             normalised.append(raw[-1] - term.sign * here.logsumexp(-1))
-        return torch.stack(raw).sum(0), torch.stack(normalised).sum(0)
+        parts = torch.stack(raw)
+        return parts.sum(0), torch.stack(normalised).sum(0), parts.abs().sum(0)
 
 
 def prepare(
@@ -111,7 +115,7 @@ def prepare(
     if skip_first_n < 0:
         raise ValueError(f"skip_first_n={skip_first_n}: must not be negative")
     items = []
-    for i, pair in enumerate(pairs):
+    for i, pair in enumerate(as_pairs(pairs)):
         positive, negative = (
             render(model, pair.prompt, r, variation, chat) for r in (pair.positive, pair.negative)
         )

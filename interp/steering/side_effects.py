@@ -109,7 +109,7 @@ def side_effects(
     """
     if not len(multipliers):
         raise ValueError("multipliers=[]: give at least one")
-    tokens = model.tokenize(_neutral_texts() if texts is None else list(texts), max_length=max_tokens)
+    tokens = neutral_tokens(model, texts, max_tokens)
     count, clean_loss = 0, 0.0
     loss, divergence = np.zeros((2, len(multipliers)))
     at_once = max(1, _LOGITS_AT_ONCE // (tokens.input_ids.shape[1] * (model.d_vocab or 1)))
@@ -125,8 +125,6 @@ def side_effects(
                 steered, _ = _log_probabilities(model, batch, mask)
             loss[n] -= float(steered.gather(1, wanted).cpu().double().sum())
             divergence[n] += float((clean.exp() * (clean - steered)).sum(-1).cpu().double().sum())
-    if count == 0:
-        raise ValueError("texts: none has two tokens, so that there is nothing to predict")
     return SideEffects(
         np.asarray(multipliers, dtype=np.float64),
         np.exp(loss / count),
@@ -134,6 +132,14 @@ def side_effects(
         float(np.exp(clean_loss / count)),
         count,
     )
+
+
+def neutral_tokens(model: LanguageModel, texts: Sequence[str] | None, max_tokens: int = 64) -> TokenBatch:
+    """The beginning of neutral texts. Raises ValueError where none has two tokens."""
+    tokens = model.tokenize(_neutral_texts() if texts is None else list(texts), max_length=max_tokens)
+    if not tokens.attention_mask[:, 1:].any():
+        raise ValueError("texts: none has two tokens, so that there is nothing to predict")
+    return tokens
 
 
 def _neutral_texts() -> list[str]:

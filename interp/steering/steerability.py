@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RANGES = (0.5, 1.0, 1.5)
+_EPS = float(np.finfo(np.float32).eps)  # scores are differences of float32 logits
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Steerability:
 
     Attributes:
         multipliers: [k] where the curves were measured.
-        slopes: [n] the steerability of each sample, in logits per unit of the multiplier.
+        slopes: [n] the steerability of each sample, in logits per unit of the multiplier; exactly 0 where rounding
+            of the scores could have made it.
         intercepts: [n] the propensity that the line gives to the unsteered model.
         rss: [n] residual sums of squares: how far from a line the curve is.
         spearman: [n] rank correlation of the curve with the multiplier; NaN for a constant curve.
@@ -149,30 +151,35 @@ def steerability(
     n_resamples: int = 2000,
     seed: int = 0,
     name: str = "",
+    resolution: Array | None = None,
 ) -> Steerability:
     """Fit every sample's propensity curve by least squares, with an intercept.
+
+    A flat curve is not steered, and must not count as steered because its rounded scores happen to rise: errors of at
+    most ε in every score move the slope Σ c m / Σ c² (c: the centred multipliers) by at most ε Σ|c| / Σ c². A slope
+    that is no larger is 0.
 
     Args:
         multipliers: [k], at least two of them distinct.
         values: [n k] propensities (logit differences) of each sample at each multiplier.
         confidence, n_resamples, seed: of the intervals.
         name: shown in tables and figures.
+        resolution: [n] ε of each sample's scores; None: float32's relative precision times the largest |score|.
 
     Raises:
         ValueError: shapes that don't fit, fewer than two distinct multipliers, values that aren't finite.
     """
-    x, y = np.asarray(multipliers, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    x, y = check_multipliers(multipliers), np.asarray(values, dtype=np.float64)
     if y.ndim != 2 or x.shape != y.shape[1:] or not len(y):
         raise ValueError(
             f"values: expected [n k] with one column for each of the {x.size} multipliers and at least one "
             f"row, got {y.shape}"
         )
-    if len(np.unique(x)) < 2:
-        raise ValueError(f"multipliers={x.tolist()}: a slope needs at least two distinct ones")
     if not np.isfinite(y).all():
         bad = int(np.flatnonzero(~np.isfinite(y).all(axis=1))[0])
         raise ValueError(f"values: sample {bad} holds a value that isn't finite: {y[bad].tolist()}")
-    slopes, intercepts, rss = fit_lines(x, y)
+    blur = _EPS * np.abs(y).max(1) if resolution is None else np.asarray(resolution, dtype=np.float64)
+    slopes, intercepts, rss = fit_lines(x, y, blur)
     options: dict[str, Any] = {"confidence": confidence, "n_resamples": n_resamples, "seed": seed}
     within = {bound: np.abs(x) <= bound + 1e-9 for bound in RANGES if bound <= np.abs(x).max() + 1e-9}
     return Steerability(
@@ -180,13 +187,13 @@ def steerability(
         slopes=slopes,
         intercepts=intercepts,
         rss=rss,
-        spearman=rank_correlations(x, y),
+        spearman=np.where(np.ptp(y, axis=1) <= 2 * blur, np.nan, rank_correlations(x, y)),
         mean_interval=bootstrap(slopes, lambda s: s.mean(1), **options),
         variance_interval=_variance_interval(slopes, options),
         median_interval=bootstrap(slopes, lambda s: np.median(s, axis=1), **options),
         anti_interval=wilson(int((slopes <= 0).sum()), len(slopes), confidence=confidence),
         by_range={
-            bound: float(fit_lines(x[inside], y[:, inside])[0].mean())
+            bound: float(fit_lines(x[inside], y[:, inside], blur)[0].mean())
             for bound, inside in within.items()
             if len(np.unique(x[inside])) > 1
         },
@@ -195,10 +202,24 @@ def steerability(
     )
 
 
-def fit_lines(x: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Slopes [n], intercepts [n] and residual sums of squares [n] of the lines through y [n k] over x [k]."""
+def check_multipliers(multipliers: Sequence[float] | Array) -> Array:
+    """Multipliers [k] to fit slopes over. Raises ValueError unless they are finite and two of them distinct."""
+    x = np.asarray(multipliers, dtype=np.float64)
+    if x.ndim != 1 or not np.isfinite(x).all():
+        raise ValueError(f"multipliers={x.tolist()}: give finite numbers")
+    if len(np.unique(x)) < 2:
+        raise ValueError(f"multipliers={x.tolist()}: a slope needs at least two distinct ones")
+    return x
+
+
+def fit_lines(x: Array, y: Array, blur: Array) -> tuple[Array, Array, Array]:
+    """Slopes [n], intercepts [n] and residual sums of squares [n] of the lines through y [n k] over x [k].
+
+    A slope that errors of `blur` [n] in each of the sample's values could have made is 0.
+    """
     centred = x - x.mean()
     slopes = y @ centred / (centred @ centred)
+    slopes[np.abs(slopes) <= blur * np.abs(centred).sum() / (centred @ centred)] = 0.0
     intercepts = y.mean(1) - slopes * x.mean()
     residuals = y - intercepts[:, None] - slopes[:, None] * x
     return slopes, intercepts, (residuals**2).sum(1)

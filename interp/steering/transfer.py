@@ -14,13 +14,14 @@ import numpy as np
 
 from interp.core.intervals import Array
 from interp.core.messages import nearest, one_of
+from interp.models.sites import Site
 from interp.steering.extraction import extract
 from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
 from interp.steering.prompts import BASE, PromptVariation, variations
-from interp.steering.propensity import PropensityResult, propensity_curves
+from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult, propensity_curves
 from interp.steering.reading import Read
-from interp.steering.steerability import Steerability
-from interp.steering.vector import SteeringVector
+from interp.steering.steerability import Steerability, check_multipliers
+from interp.steering.vector import SteeringVector, as_layer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,14 +197,8 @@ def cross_evaluate(
         ValueError: a pair that is in both parts, fewer than two prompts, or multipliers without 0.
     """
     check_disjoint(train, test)
-    chosen = dict(prompts) if prompts is not None else variations(getattr(train, "persona", None))
-    if len(chosen) < 2:
-        raise ValueError(
-            f"prompts: {list(chosen)}; a transfer needs at least two. Give `prompts`, or a PairDataset with a persona"
-        )
-    if 0.0 not in options.get("multipliers", (0.0,)):
-        raise ValueError(f"multipliers={options['multipliers']}: must hold 0, where the prompts are compared")
-    layer = model.check_site(f"resid_post.{layer}").layer or 0
+    chosen = prompts_to_compare(train, prompts, options.get("multipliers", DEFAULT_MULTIPLIERS))
+    layer = model.check_site(Site("resid_post", as_layer(layer))).layer or 0
     chat = options.get("chat")
     vectors = {
         name: extract(model, train, layer, method, read, variation, chat=chat)
@@ -222,6 +217,22 @@ def cross_evaluate(
         for name, variation in chosen.items()
     }
     return Transfer(curves, vectors, layer, getattr(test, "name", ""))
+
+
+def prompts_to_compare(
+    train: Sequence[ContrastivePair],
+    prompts: Mapping[str, PromptVariation] | None,
+    multipliers: Sequence[float],
+) -> dict[str, PromptVariation]:
+    """The prompts of a transfer, by name. Raises ValueError where they, or the multipliers, can't be compared over."""
+    chosen = dict(prompts) if prompts is not None else variations(getattr(train, "persona", None))
+    if len(chosen) < 2:
+        raise ValueError(
+            f"prompts: {list(chosen)}; a transfer needs at least two. Give `prompts`, or a PairDataset with a persona"
+        )
+    if 0.0 not in check_multipliers(multipliers):
+        raise ValueError(f"multipliers={list(multipliers)}: must hold 0, where the prompts are compared")
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -11,20 +12,37 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from interp.core.device import make_generator
-from interp.core.files import atomic_write, read_json, sha256_file, write_json
+from interp.core.files import atomic_write, read_json, read_sealed_json, sha256_file, write_sealed_json
+from interp.core.tensor_files import read_tensors, write_tensors
 from interp.models.sites import BLOCK_SITES
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
     from interp.steering.quality import QualityReport
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1 had no checksum of what steering.json says
 CONFIG, WEIGHTS = "steering.json", "vectors.safetensors"
+
+
+def as_layer(layer: Any, name: str = "layer") -> int:
+    """A layer as a plain integer; numpy's and torch's are taken. Raises TypeError for anything else."""
+    try:
+        # Whole numbers only: 1.5 is no layer, and neither are True and "1".
+        return operator.index("" if isinstance(layer, bool) else layer)
+    except TypeError:
+        raise TypeError(f"{name}={layer!r} is a {type(layer).__name__}; give an integer") from None
+
+
+def as_layers(layers: Any) -> list[int]:
+    """One layer, or several in any sequence, as plain integers. Raises TypeError for anything else."""
+    try:
+        listed = [layers] if isinstance(layers, str) else list(layers)
+    except TypeError:
+        listed = [layers]
+    return [as_layer(layer) for layer in listed]
 
 
 @dataclass(eq=False)
@@ -47,15 +65,16 @@ class SteeringVector:
     def __post_init__(self) -> None:
         if not self.directions:
             raise ValueError("directions = {}: give at least one layer's direction")
-        self.directions = {layer: self.directions[layer] for layer in sorted(self.directions)}
+        layers = {as_layer(layer): direction for layer, direction in self.directions.items()}
+        self.directions = {layer: layers[layer] for layer in sorted(layers)}
         self.meta = {"site": "resid_post", **self.meta}
         if self.site not in BLOCK_SITES:
             raise ValueError(
                 f"meta['site'] = {self.site!r} is no site of a block; choose {', '.join(BLOCK_SITES)}"
             )
         for layer, direction in self.directions.items():
-            if not isinstance(layer, int) or layer < 0:
-                raise ValueError(f"directions: the layer {layer!r} must be an integer from 0 on")
+            if layer < 0:
+                raise ValueError(f"directions: the layer {layer} must be an integer from 0 on")
             if direction.ndim != 1 or not direction.is_floating_point():
                 raise ValueError(
                     f"the direction of layer {layer} is {direction.dtype} of shape {tuple(direction.shape)}; "
@@ -92,7 +111,7 @@ class SteeringVector:
 
     def only(self, *layers: int) -> SteeringVector:
         """The same vector at some of its layers."""
-        return SteeringVector({layer: self[layer] for layer in layers}, self.meta)
+        return SteeringVector({layer: self[layer] for layer in as_layers(layers)}, self.meta)
 
     def norms(self) -> dict[int, float]:
         return {layer: float(direction.float().norm()) for layer, direction in self.directions.items()}
@@ -112,15 +131,16 @@ class SteeringVector:
         return self + -other
 
     def __mul__(self, factor: float) -> SteeringVector:
-        return self._each(lambda direction: direction * factor)
+        factor = float(factor)
+        return SteeringVector({n: v * factor for n, v in self.directions.items()}, self._scaled(factor))
 
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float) -> SteeringVector:
-        return self._each(lambda direction: direction / divisor)
+        return self * (1 / float(divisor))
 
     def __neg__(self) -> SteeringVector:
-        return self._each(lambda direction: -direction)
+        return self * -1.0
 
     def normalize(self, to: float | SteeringVector = 1.0) -> SteeringVector:
         """Rescaled to a norm, or layer by layer to the norms of another vector.
@@ -181,19 +201,18 @@ class SteeringVector:
     # Files.
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write ``vectors.safetensors`` and then ``steering.json``, which names its checksum; each whole or not."""
+        """Write ``vectors.safetensors`` and then ``steering.json``, which names its checksum and has its own."""
         folder = Path(folder)
-        tensors = {f"layer.{n}": v.detach().cpu().contiguous().clone() for n, v in self.directions.items()}
         with atomic_write(folder / WEIGHTS) as temporary:
-            save_file(tensors, temporary)
+            checksum = write_tensors(temporary, {f"layer.{n}": v for n, v in self.directions.items()})
         config = {
             "schema_version": SCHEMA_VERSION,
             "layers": list(self.layers),
             "d": self.d,
-            "sha256": sha256_file(folder / WEIGHTS),
+            "sha256": checksum,
             "meta": self.meta,
         }
-        write_json(folder / CONFIG, config)
+        write_sealed_json(folder / CONFIG, config)
         return folder
 
     @classmethod
@@ -210,24 +229,28 @@ class SteeringVector:
                 raise FileNotFoundError(
                     f"{path} is missing: {folder} is no steering vector's folder, or not all of it"
                 )
-        config = read_json(config_path)
-        missing = [k for k in ("schema_version", "layers", "sha256", "meta") if k not in config]
-        if missing:
-            raise ValueError(f"{config_path} lacks {', '.join(missing)}: not one of our steering vectors")
-        if config["schema_version"] > SCHEMA_VERSION:
+        config = read_json(config_path, dict, ("schema_version", "layers", "sha256", "meta"))
+        version = config["schema_version"]
+        if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
             raise ValueError(
-                f"{config_path} has schema_version {config['schema_version']}, this library reads up to "
-                f"{SCHEMA_VERSION}: update interp-toolkit"
+                f"{config_path} has schema_version {version!r}, this library reads up to {SCHEMA_VERSION}: update "
+                "interp-toolkit"
             )
+        if version > 1:
+            read_sealed_json(config_path)
         if sha256_file(weights_path) != config["sha256"]:
             raise ValueError(
                 f"{weights_path} is corrupt (its SHA-256 is not the one in {CONFIG}): copy it again"
             )
+        layers, tensors = config["layers"], read_tensors(weights_path)
+        if not isinstance(layers, list) or {f"layer.{layer}" for layer in layers} != set(tensors):
+            raise ValueError(
+                f"{config_path} names the layers {layers}, {weights_path} has {', '.join(tensors)}"
+            )
         try:
-            tensors = load_file(weights_path, device=str(device))
-        except SafetensorError as error:
-            raise ValueError(f"{weights_path} is broken ({error}): copy it again") from error
-        return cls({layer: tensors[f"layer.{layer}"] for layer in config["layers"]}, config["meta"])
+            return cls({layer: tensors[f"layer.{layer}"].to(device) for layer in layers}, config["meta"])
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{config_path}: {error}") from error
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> SteeringVector:
         return SteeringVector({layer: change(v) for layer, v in self.directions.items()}, self.meta)
@@ -241,4 +264,22 @@ class SteeringVector:
             raise ValueError(f"sites differ: {self.site} and {other.site}")
 
     def _shared(self, other: SteeringVector) -> dict[str, Any]:
-        return {k: v for k, v in self.meta.items() if k in other.meta and other.meta[k] == v}
+        """What is true of both; a sum has seen the pairs of either."""
+        meta = {k: v for k, v in self.meta.items() if k in other.meta and other.meta[k] == v}
+        if "pairs" in self.meta and "pairs" in other.meta:
+            meta["pairs"] = list(dict.fromkeys([*self.meta["pairs"], *other.meta["pairs"]]))
+        return meta
+
+    def _scaled(self, factor: float) -> dict[str, Any]:
+        """The metadata of `factor` times this vector: agreement with the pairs turns with its sign."""
+        meta = dict(self.meta)
+        if "activation" in meta:
+            meta["activation"] = factor * meta["activation"]
+        if "quality" in meta and factor <= 0:
+            from interp.steering.quality import QualityReport
+
+            if factor == 0:
+                del meta["quality"]  # a zero vector has no direction that pairs could agree on
+            else:
+                meta["quality"] = QualityReport.from_dict(meta["quality"]).turned().to_dict()
+        return meta

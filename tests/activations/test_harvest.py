@@ -19,7 +19,7 @@ from interp.activations.harvest import HarvestEstimate, harvest, parse_tokens
 from interp.activations.packing import TokenContexts, pack
 from interp.activations.store import ActivationStore
 from interp.activations.text import load_text
-from interp.activations.writer import ManifestMismatchError
+from interp.core.identity import IdentityMismatch
 from interp.models.loading import load_model
 from interp.models.sites import Site
 from tests.activations import harvest_job
@@ -158,7 +158,8 @@ def test_text_goes_through_the_models_tokenizer(tmp_path):
     )
     assert store.n_tokens == 100
     assert store.special_token_ids == (0, 1, 2)
-    assert store.manifest.contexts["text"]["n_documents"] == 2
+    text = store.manifest.contexts["text"]
+    assert (text["n_documents"], text["n_characters"]) == (1, 200)  # the documents taken: one was enough
     documents = load_text(["abc", "defg" * 50])
     again = harvest(model, documents, "resid_post.0", tmp_path / "b", tokens=100, progress=False)
     assert torch.equal(again.read(None, slice(None)), store.read(None, slice(None)))
@@ -242,9 +243,9 @@ def test_another_model_tokenizer_text_or_site_is_refused_by_name(tmp_path):
         ("model.sha256", other, ["some text"], "resid_post.0", {}),
         ("contexts.tokenizer", retokenized, ["some text"], "resid_post.0", {}),
         ("contexts.text.sha256", model, ["some test"], "resid_post.0", {}),
-        ("contexts.seed is 0 there and 1 here", model, ["some text"], "resid_post.0", {"seed": 1}),
+        ("contexts.seed was 0 there and is 1 here", model, ["some text"], "resid_post.0", {"seed": 1}),
         (
-            "contexts.context_size is 128 there and 64 here",
+            "contexts.context_size was 128 there and is 64 here",
             model,
             ["some text"],
             "resid_post.0",
@@ -255,7 +256,7 @@ def test_another_model_tokenizer_text_or_site_is_refused_by_name(tmp_path):
         ("dtype", model, ["some text"], "resid_post.0", {"dtype": "fp16"}),
     ]
     for field, asked, text, site, changed in cases:
-        with pytest.raises(ManifestMismatchError, match=field):
+        with pytest.raises(IdentityMismatch, match=field):
             harvest(asked, text, site, out, **{**options, **changed})
 
 
@@ -281,7 +282,9 @@ def test_a_disk_without_room_is_refused_before_the_first_batch(tmp_path, monkeyp
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
     model = RunningSum()
-    with pytest.raises(OSError, match=r"the harvest needs .* GB and the disk has 0.00 GB") as error:
+    with pytest.raises(
+        OSError, match=r"the harvest needs .* GB and the disk has 10 bytes: make room"
+    ) as error:
         harvest(model, make_contexts(), "resid_post.0", tmp_path / "s", progress=False)
     assert error.value.errno == errno.ENOSPC
     assert model.shapes == []

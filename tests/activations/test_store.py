@@ -15,8 +15,9 @@ from interp.activations import writer as writer_module
 from interp.activations.manifest import Manifest, shard_path, side_path
 from interp.activations.row_format import decode_rows, encode_rows, stored_dtype_name
 from interp.activations.store import ActivationStore
-from interp.activations.writer import ManifestMismatchError, ShardWriter
+from interp.activations.writer import ShardWriter
 from interp.core.files import atomic_write
+from interp.core.identity import IdentityMismatch
 from tests.activations.synthetic import folder_bytes, make_contexts, write_store
 
 SITES = {"resid_post.1": 16, "mlp_out.0": 5}
@@ -47,7 +48,10 @@ def test_the_safetensors_library_reads_what_we_wrote(store, contexts, values):
         here = slice(shard.first_row, shard.first_row + shard.n_rows)
         for site in SITES:
             assert torch.equal(tensors[site], values[site][here])
-        assert set(tensors) == {*SITES, "token_ids", "positions", "doc_ids", "context_ids"}
+            assert torch.allclose(tensors[f"{site}.norm"], values[site][here].norm(dim=-1))
+        assert set(tensors) == {
+            *SITES, *(f"{site}.norm" for site in SITES), "token_ids", "positions", "doc_ids", "context_ids"
+        }  # fmt: skip
         rows = contexts.rows(shard.first_context, shard.first_context + shard.n_contexts)
         for name, column in rows.items():
             assert torch.equal(tensors[name], torch.from_numpy(column))
@@ -130,7 +134,8 @@ def test_a_store_gives_back_what_the_format_keeps(tmp_path, contexts, values, dt
         assert store.read(site, slice(0, 3), torch.float64).dtype == torch.float64
     bytes_a_number = {"bfloat16": 2, "float16": 2, "float32": 4, "int8": 1}[dtype]
     scales = 4 * len(SITES) if dtype == "int8" else 0
-    data = contexts.n_tokens * (sum(SITES.values()) * bytes_a_number + scales + 24)
+    norms = 4 * len(SITES)
+    data = contexts.n_tokens * (sum(SITES.values()) * bytes_a_number + scales + norms + 24)
     headers = store.manifest.total_bytes - data
     assert 0 < headers < 1000 * len(store.manifest.shards)
     on_disk = sum(path.stat().st_size for path in (tmp_path / dtype / "shards").glob("*.safetensors"))
@@ -272,7 +277,7 @@ def test_a_shard_with_another_header_is_not_read(store):
     with pytest.raises(ValueError, match=r"shard-000000.safetensors is damaged: its header doesn't hold"):
         ActivationStore.open(store.folder, check=False).read("mlp_out.0", slice(0, 1))
     path.write_bytes(b"\xff" * len(content))
-    with pytest.raises(ValueError, match=r"shard-000000.safetensors is damaged: its header can't be read"):
+    with pytest.raises(ValueError, match=r"shard-000000.safetensors is cut short or no safetensors file"):
         ActivationStore.open(store.folder, check=False).read("mlp_out.0", slice(0, 1))
 
 
@@ -290,7 +295,7 @@ def test_what_is_not_a_store_or_of_another_schema(tmp_path, store):
     path = store.folder / "manifest.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps({**manifest, "schema_version": 99}))
-    with pytest.raises(ValueError, match="schema_version=99, this library reads 1"):
+    with pytest.raises(ValueError, match="schema_version=99, this library reads 2"):
         ActivationStore.open(store.folder)
     path.write_text(json.dumps({**manifest, "colour": 1}))
     with pytest.raises(ValueError, match="colour"):
@@ -335,7 +340,8 @@ def test_leftovers_and_broken_shards_are_written_again(tmp_path, contexts, value
     side_path(store.folder, 0).unlink()
     writer = ShardWriter(store.folder, store.manifest)
     assert writer.pending() == [0, 3]
-    assert "shard-000003.safetensors is missing or truncated: it will be written again" in caplog.text
+    assert "shard-000003.safetensors is cut short" in caplog.text
+    assert "shard-000003.safetensors will be written again" in caplog.text
     write_store(store.folder, contexts, values, shard_tokens=700)
     assert folder_bytes(store.folder) == expected
 
@@ -356,14 +362,14 @@ def test_another_harvest_is_refused_with_the_field_named(tmp_path, contexts, val
     expected = folder_bytes(store.folder)
     other_weights = {**plan, "model": {"name": "a", "weights": {"sha256": "2"}}}
     changes = [
-        (values, contexts, other_weights, "model.weights.sha256 is '1' there and '2' here"),
-        (values, contexts, {**plan, "dtype": "float16"}, "dtype is 'bfloat16' there and 'float16' here"),
-        (values, contexts, {**plan, "shard_tokens": 600}, "shards is"),
-        ({"embed": values["mlp_out.0"]}, contexts, plan, "sites.resid_post.1 is 16 there and None here"),
-        (values, make_contexts(200, per_document=3), plan, "contexts.sha256 is"),
+        (values, contexts, other_weights, "model.weights.sha256 was '1' there and is '2' here"),
+        (values, contexts, {**plan, "dtype": "float16"}, "dtype was 'bfloat16' there and is 'float16' here"),
+        (values, contexts, {**plan, "shard_tokens": 600}, "shards was"),
+        ({"embed": values["mlp_out.0"]}, contexts, plan, "sites.resid_post.1 was 16 there and is None here"),
+        (values, make_contexts(200, per_document=3), plan, "contexts.sha256 was"),
     ]  # fmt: skip
     for rows, other, changed, message in changes:
-        with pytest.raises(ManifestMismatchError, match=message):
+        with pytest.raises(IdentityMismatch, match=message):
             write_store(store.folder, other, rows, **changed)
     assert folder_bytes(store.folder) == expected
     write_store(store.folder, contexts, values, **plan, environment={"torch": "0.0"})

@@ -78,22 +78,22 @@ def test_local_files(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"text": "one", "n": 1}\n\n{"text": "two", "n": 2}\n')
     pq.write_table(pa.table({"text": ["three", "four"], "other": ["x", "y"]}), tmp_path / "c.parquet")
     (tmp_path / "ignored.bin").write_bytes(b"\x00")
-    assert load_text(tmp_path / "a.txt").texts == ("Grüße\n\nfrom a file",)
-    assert load_text(str(tmp_path / "b.jsonl")).texts == ("one", "two")
-    assert load_text(tmp_path / "c.parquet", text_column="other").texts == ("x", "y")
-    assert load_text(tmp_path).texts == ("Grüße\n\nfrom a file", "one", "two", "three", "four")
-    assert load_text(tmp_path, limit=2).texts == ("Grüße\n\nfrom a file", "one")
+    assert list(load_text(tmp_path / "a.txt")) == ["Grüße\n\nfrom a file"]
+    assert list(load_text(str(tmp_path / "b.jsonl"))) == ["one", "two"]
+    assert list(load_text(tmp_path / "c.parquet", text_column="other")) == ["x", "y"]
+    assert list(load_text(tmp_path)) == ["Grüße\n\nfrom a file", "one", "two", "three", "four"]
+    assert list(load_text(tmp_path, limit=2)) == ["Grüße\n\nfrom a file", "one"]
 
 
 def test_data_sets_live_and_saved(tmp_path):
     import datasets
 
     rows = datasets.Dataset.from_dict({"body": ["one", "two"]})
-    assert load_text(rows, text_column="body").texts == ("one", "two")
+    assert list(load_text(rows, text_column="body")) == ["one", "two"]
     rows.save_to_disk(tmp_path / "one")
-    assert load_text(tmp_path / "one", text_column="body").texts == ("one", "two")
+    assert list(load_text(tmp_path / "one", text_column="body")) == ["one", "two"]
     datasets.DatasetDict({"train": rows}).save_to_disk(tmp_path / "several")
-    assert load_text(tmp_path / "several", text_column="body").texts == ("one", "two")
+    assert list(load_text(tmp_path / "several", text_column="body")) == ["one", "two"]
     with pytest.raises(ValueError, match=r"dataset_split='trian'.*'train'"):
         load_text(tmp_path / "several", text_column="body", dataset_split="trian")
 
@@ -112,7 +112,7 @@ def test_data_sets_live_and_saved(tmp_path):
 def test_bad_jsonl_is_named(tmp_path, content, message):
     (tmp_path / "data.jsonl").write_text(content)
     with pytest.raises((ValueError, TypeError), match=message):
-        load_text(tmp_path / "data.jsonl")
+        list(load_text(tmp_path / "data.jsonl"))
 
 
 def test_other_bad_sources(tmp_path):
@@ -157,9 +157,9 @@ def test_hub_name_passes_configuration_split_and_limit(monkeypatch):
 
     def fake(path, config, *, split, streaming):
         asked.update(path=path, config=config, split=split, streaming=streaming)
-        return iter([{"text": json.dumps(i)} for i in range(10)])
+        return iter([{"text": json.dumps(i)} for i in range(10)])  # a stream, of which nothing is downloaded
 
     monkeypatch.setattr(datasets, "load_dataset", fake)
     documents = load_text("hf:some/name::fr", dataset_split="validation", limit=3)
-    assert documents.texts == ("0", "1", "2")
+    assert list(documents) == ["0", "1", "2"]
     assert asked == {"path": "some/name", "config": "fr", "split": "validation", "streaming": True}

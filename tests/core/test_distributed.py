@@ -137,3 +137,38 @@ def test_alone_there_is_nothing_to_wait_for_or_add():
     distributed.barrier()
     assert distributed.all_reduce_sum(torch.ones(2)).tolist() == [1, 1]
     assert distributed.gather("x") == ["x"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_from_main_gives_rank_0s_items_to_all_and_its_failure_too(monkeypatch, fails):
+    """Two ranks, one after the other: what the first sends, the second hears."""
+    sent: list[object] = []
+
+    def items():
+        yield from "ab"
+        if fails:
+            raise ValueError("the text is broken")
+
+    def unread():
+        raise AssertionError("the others' own items are never read")
+        yield
+
+    monkeypatch.setattr(distributed, "_joined", lambda: True)
+    monkeypatch.setattr(distributed, "is_main", lambda: True)
+    monkeypatch.setattr(
+        distributed.dist, "broadcast_object_list", lambda message, src: sent.append(message[0])
+    )
+    got = distributed.from_main(items())
+    assert [next(got), next(got)] == ["a", "b"]
+    with pytest.raises(ValueError if fails else StopIteration, match="the text is broken" if fails else None):
+        next(got)
+
+    monkeypatch.setattr(distributed, "is_main", lambda: False)
+    heard = iter(sent)
+    monkeypatch.setattr(
+        distributed.dist, "broadcast_object_list", lambda message, src: message.__setitem__(0, next(heard))
+    )
+    got = distributed.from_main(unread())
+    assert [next(got), next(got)] == ["a", "b"]
+    with pytest.raises(RuntimeError if fails else StopIteration, match="rank 0 failed" if fails else None):
+        next(got)

@@ -15,6 +15,7 @@ def test_the_nearest_name_and_all_of_them():
         "did you mean 'resid_post'? choices: resid_pre, resid_post"
     )
     assert nearest("zebra", (1, "two")) == "choices: 1, two"
+    assert nearest("most", ("highest", "lowest")) == "choices: highest, lowest"
 
 
 def test_one_of():

@@ -143,7 +143,22 @@ def test_cli_unigram_train_and_sweep(tmp_path: Path) -> None:
         app, [str(a) for a in ("train", "--out", tmp_path / "run", *small, "--vocab-size", 4, "--p", 0.7)]
     )
     assert isinstance(changed.exception, ValueError)
-    assert "task.source = 'MarkovSource(2 symbols, order 2, H(pi) 0.6931" in str(changed.exception)
+    assert "task.source was 'MarkovSource(2 symbols, order 2, H(pi) 0.6931" in str(changed.exception)
+    once = invoke(
+        *(
+            "sweep",
+            "--values",
+            "4,6",
+            "--seeds",
+            "0",
+            "--tokenizer",
+            "characters",
+            "--out",
+            tmp_path / "once",
+        ),
+        *small,
+    )
+    assert once.count("characters vocab_size=") == 1  # a size means nothing to it
     sweep = ("sweep", "--over", "n_layers", "--values", "1,2", "--seeds", "0", "--out", tmp_path / "sweep")
     shown = invoke(*sweep, *small)
     assert "bpe n_layers=2" in shown
@@ -163,6 +178,11 @@ def test_cli_unigram_train_and_sweep(tmp_path: Path) -> None:
         (("unigram", "--tokenizer", "bep"), "did you mean 'bpe'"),
         (("sweep", "--over", "width", "--out", "x"), "vocab_size, order, n_layers"),
         (("sweep", "--seeds", "0,0", "--out", "x"), "seeds: 0 is there twice"),
+        (("sweep", "--values", "4,4", "--out", "x"), "--values: 4 is there twice"),
+        (("unigram", "--vocab-sizes", "4,10,4"), "--vocab-sizes: 4 is there twice"),
+        (("unigram", "--tokenizer", "bpe", "--tokenizer", "bpe"), "--tokenizer: 'bpe' is there twice"),
+        (("sweep", "--tokenizer", "lzw", "--tokenizer", "lzw", "--out", "x"), "'lzw' is there twice"),
+        (("source", "--text", "sample.txt"), "ends in .jsonl"),
         (
             ("unigram", "--vocab-sizes", "4", "--train-symbols", "0", "--out", __file__),
             "is a file, not a folder",

@@ -150,13 +150,47 @@ def test_fitting_probabilities_never_lowers_the_objective() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_hugging_face_dictionaries_are_encoded_as_by_the_library(kind: str) -> None:
-    tokenizer = HFTokenizer(kind, 16, max_piece_length=6).fit(TEXT)
-    x = MarkovSource.random(2, 3, seed=0).sample(900, seed=2)
-    theirs = [piece.removeprefix("##") for piece in tokenizer.hf_.encode(as_characters(x)).tokens]
-    assert spelled(tokenizer, tokenizer.encode(x)) == theirs
-    assert 3 < tokenizer.vocab_size_ <= 16
-    assert max(map(len, theirs)) > 1
+@pytest.mark.parametrize("vocab_size", [8, 16])
+def test_hugging_face_dictionaries_are_encoded_as_by_the_library(kind: str, vocab_size: int) -> None:
+    """On 200 strings. WordPiece has other pieces at the beginning of a word: there a symbol is put in front."""
+    tokenizer = HFTokenizer(kind, vocab_size, max_piece_length=6).fit(TEXT)
+    source = MarkovSource.random(2, 3, seed=0)
+    longest = 0
+    for seed in range(200):
+        x = source.sample(60, seed=100 + seed)
+        front = "0" if kind == "wordpiece" else ""
+        theirs = tokenizer.hf_.encode(front + as_characters(x)).tokens
+        if front:
+            assert theirs.pop(0) == front
+            theirs = [piece.removeprefix("##") for piece in theirs]
+        assert spelled(tokenizer, tokenizer.encode(x)) == theirs
+        longest = max(longest, *map(len, theirs))
+    assert longest > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("vocab_size", [3, 10, 20])
+def test_a_hugging_face_dictionary_has_the_size_asked_for(kind: str, vocab_size: int) -> None:
+    """The library counts its unknown token and, for WordPiece, every symbol twice."""
+    tokenizer = HFTokenizer(kind, vocab_size).fit(TEXT)
+    assert tokenizer.vocab_size_ == len(set(tokenizer.tokens_)) == vocab_size
+    assert tokenizer.tokens_[:3] == ((0,), (1,), (2,))
+
+
+def test_a_dictionary_that_ends_short_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    x = np.tile([0, 1], 50)
+    for tokenizer, n in (
+        (HFTokenizer("wordpiece", 400), None),
+        (SequentialBPETokenizer(90, threshold=1000), 2),
+        (LZWTokenizer(300), None),
+    ):
+        for _ in range(2):
+            tokenizer.fit(x)
+        assert tokenizer.vocab_size_ < tokenizer.vocab_size
+        assert n is None or tokenizer.vocab_size_ == n
+        said = f"{tokenizer.method}: {tokenizer.vocab_size_} tokens instead of {tokenizer.vocab_size}: "
+        assert caplog.text.count(said) == 1
+        assert tokenizer.name == f"{tokenizer.method} {tokenizer.vocab_size} ({tokenizer.vocab_size_} tokens)"
 
 
 def test_hugging_face_learns_our_merges() -> None:

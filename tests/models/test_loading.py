@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import io
+import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -174,6 +177,74 @@ def test_a_hub_name_without_network_says_what_to_do() -> None:
     assert last.startswith("ValueError: source='EleutherAI/pythia-70m' is not here: HF_HUB_OFFLINE is set.")
     assert "hf download EleutherAI/pythia-70m" in last
     assert "smollm2-135m" in last
+
+
+CODE = """
+import pathlib
+pathlib.Path({marker!r}).write_text("ran")
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+class OwnConfig(LlamaConfig):
+    model_type = "own"
+class OwnModel(LlamaForCausalLM):
+    config_class = OwnConfig
+class OwnTokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+class TestCodeThatComesWithAModel:
+    @pytest.fixture
+    def own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A folder with an `auto_map`; loading its code leaves the file `ran` beside it."""
+        from transformers import dynamic_module_utils
+
+        monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        folder = tmp_path / "own"
+        tiny_model("llama").save_pretrained(folder)
+        (folder / "own_code.py").write_text(CODE.format(marker=str(tmp_path / "ran")))
+        config = json.loads((folder / "config.json").read_text())
+        names = {"AutoConfig": "own_code.OwnConfig", "AutoModelForCausalLM": "own_code.OwnModel"}
+        config |= {"model_type": "own", "auto_map": names}
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    def test_is_not_run_unasked(self, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The fault it had: a question on the terminal, answered by whatever came through a pipe."""
+        monkeypatch.setattr("builtins.input", lambda *_: "y")
+        monkeypatch.setattr(sys, "stdin", io.StringIO("y\ny\ny\n"))
+        with pytest.raises(
+            ValueError, match=r"own' comes with Python code of its own.*trust_remote_code=True"
+        ):
+            load_model(own)
+        assert not (own.parent / "ran").exists()
+
+    def test_nor_a_tokenizers(self, own: Path, folder: Path, tmp_path: Path) -> None:
+        settings = {
+            "tokenizer_class": "OwnTokenizer",
+            "auto_map": {"AutoTokenizer": [None, "own_code.OwnTokenizer"]},
+        }
+        tokenizer = tmp_path / "tokenizer"
+        tokenizer.mkdir()
+        (tokenizer / "own_code.py").write_text((own / "own_code.py").read_text())
+        (tokenizer / "tokenizer_config.json").write_text(json.dumps(settings))
+        with pytest.raises(ValueError, match=r"comes with Python code of its own"):
+            load_model(folder, tokenizer=str(tokenizer))
+        with pytest.raises(ValueError, match=r"comes with Python code of its own"):
+            load_model(tiny_model("llama"), tokenizer=str(tokenizer))
+        assert not (tmp_path / "ran").exists()
+
+    def test_is_run_if_allowed_and_told_in_the_fingerprint(self, own: Path) -> None:
+        model = load_model(own, trust_remote_code=True)
+        assert (own.parent / "ran").read_text() == "ran"
+        assert torch.equal(model.logits(IDS), load_model(tiny_model("llama")).logits(IDS))
+        told = model.fingerprint()["remote_code"]
+        assert len(told) == 64
+        other = own.parent / "other"
+        shutil.copytree(own, other)
+        with (other / "own_code.py").open("a") as file:
+            file.write("# changed\n")
+        assert load_model(other, trust_remote_code=True).fingerprint()["remote_code"] != told
 
 
 class TestConversion:

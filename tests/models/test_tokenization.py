@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from interp.activations.packing import pack
 from interp.models import tokenization
 from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
@@ -88,3 +90,90 @@ def test_without_a_tokenizer() -> None:
     ):
         with pytest.raises(ValueError, match=r"no tokenizer.*load_model\(\.\.\., tokenizer="):
             ask()
+
+
+def with_natural_bos(tokenizer: Any) -> Any:
+    import copy
+
+    from tokenizers import processors
+
+    natural = copy.deepcopy(tokenizer)
+    natural.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", 256)]
+    )
+    return natural
+
+
+def test_text_that_begins_with_bos_gets_no_second_one(tiny_tokenizer: Any) -> None:
+    """The fault it had: <s><s> from chat templates, which write their own."""
+    natural = with_natural_bos(tiny_tokenizer)
+    assert natural("<s>he")["input_ids"] == [256, 256, 258]  # what transformers does
+    for add_bos in (None, True):
+        batch = tokenization.tokenize(natural, ["<s>he", "he", "<s><s>", "<s>"], add_bos=add_bos)
+        assert list(batch.rows()) == [[256, 258], [256, 258], [256, 256], [256]]
+    assert list(tokenization.tokenize(natural, ["<s>he"], add_bos=False).rows()) == [[256, 258]]
+    contexts = pack(["<s>hehehe", "hehe"], natural, context_size=3)
+    assert [row.tolist() for row in np.split(contexts.tokens, contexts.piece_starts[1:-1])] == [
+        [256, 258, 258],
+        [256, 258],
+        [256, 258, 258],
+    ]
+
+
+def test_the_backends_own_truncation_and_padding_are_put_back(tiny_tokenizer: Any) -> None:
+    natural = with_natural_bos(tiny_tokenizer)
+    backend = natural.backend_tokenizer
+    backend.enable_truncation(max_length=2, stride=0, strategy="longest_first", direction="left")
+    backend.enable_padding(direction="left", pad_id=257, pad_token="</s>", length=5, pad_to_multiple_of=None)
+    before = dict(backend.truncation), dict(backend.padding)
+    assert list(tokenization.tokenize(natural, ["hehehe"]).rows()) == [[256, 258, 258, 258]]
+    pack(["hehehe"], natural, context_size=4)
+    assert (backend.truncation, backend.padding) == before
+
+
+class MistralLike:
+    """What mistral-common's tokenizers have and lack: `added_tokens_decoder` is a method that raises."""
+
+    bos_token_id, eos_token_id, pad_token_id = 1, 2, None
+    all_special_ids = (0, 1, 2)
+
+    def added_tokens_decoder(self) -> None:
+        raise NotImplementedError
+
+    def __call__(self, text: Any, add_special_tokens: bool = True, **_: Any) -> dict[str, Any]:
+        start = [1] if add_special_tokens else []
+        rows = [start + [ord(c) for c in t] for t in ([text] if isinstance(text, str) else text)]
+        return {"input_ids": rows[0] if isinstance(text, str) else rows}
+
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return ["▁" if i == 32 else chr(i) for i in ids]
+
+    def get_vocab(self) -> dict[str, int]:
+        return {chr(i): i for i in range(128)}
+
+
+def test_a_tokenizer_of_mistral_common() -> None:
+    tokenizer = MistralLike()
+    model = load_model(tiny_model("llama"), tokenizer=tokenizer)
+    assert list(model.tokenize("a b").rows()) == [[1, 97, 32, 98]]
+    assert model.decode_tokens([97, 32, 98]) == ["a", " ", "b"]
+    assert model.special_token_ids == {0, 1, 2}
+    assert model.fingerprint()["tokenizer"] == tokenization.tokenizer_hash(tokenizer)
+
+
+def test_mistral_common_itself() -> None:
+    mistral_common = pytest.importorskip("mistral_common")
+    from pathlib import Path
+
+    from transformers.tokenization_mistral_common import MistralCommonBackend
+
+    file = "mistral_instruct_tokenizer_241114.model.v7"
+    path = Path(mistral_common.__file__).parent / "data" / file
+    if not path.is_file():
+        pytest.skip("this version comes without tokenizers")
+    tokenizer = MistralCommonBackend(tokenizer_path=str(path))
+    (ids,) = tokenization.tokenize(tokenizer, "Hello wörld").rows()
+    assert ids == tokenizer("Hello wörld")["input_ids"]
+    assert ids[0] == tokenizer.bos_token_id
+    assert "".join(tokenization.decode_tokens(tokenizer, ids[1:])).strip() == "Hello wörld"
+    assert {1, 2} <= tokenization.special_token_ids(tokenizer)

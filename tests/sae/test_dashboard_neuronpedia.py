@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from interp.activations.store import ActivationStore
 from interp.sae.dashboard.collect import FeatureSettings, collect_features
@@ -130,3 +131,39 @@ def test_a_site_without_a_layer_has_no_source(table: FeatureTable, tmp_path: Pat
     other.site = "embed"
     with pytest.raises(ValueError, match="embed has no layer"):
         export(other, tmp_path)
+
+
+@pytest.mark.parametrize("names", [{"model_id": "../../x"}, {"source_set": "a/b"}, {"model_id": ".."}])
+def test_names_are_names(table: FeatureTable, tmp_path: Path, names: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="will name a file or folder"):
+        export_neuronpedia(table, tmp_path / "out", **{"model_id": "tiny", "source_set": "res", **names})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_writes_the_pages(store: ActivationStore, tmp_path: Path) -> None:
+    from interp.cli import app
+
+    world.random_sae().save_pretrained(tmp_path / "sae")
+    arguments = [
+        "export",
+        "--sae",
+        str(tmp_path / "sae"),
+        "--out",
+        str(tmp_path / "np"),
+        "--to",
+        "neuronpedia",
+    ]
+    with pytest.raises(ValueError, match="needs --store"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+    arguments += ["--store", str(store.folder), "--model-id", "tiny", "--n-latents", "5"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    folder = tmp_path / "np" / "tiny" / "1-resid_post-standard"
+    assert f"wrote {folder}" in result.output
+    assert len(rows(folder / "features" / "batch-0.jsonl.gz")) == 5
+    with pytest.raises(ValueError, match="--store has no effect with --to saelens"):
+        CliRunner().invoke(
+            app,
+            ["export", "--sae", str(tmp_path / "sae"), "--out", "x", "--store", "y"],
+            catch_exceptions=False,
+        )

@@ -8,6 +8,7 @@ import logging
 import pytest
 import torch
 
+from interp.core.files import write_sealed_json
 from interp.sae import dictionary
 from interp.sae.gated import GatedSAE, GatedSAEConfig
 from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
@@ -146,6 +147,14 @@ def test_an_unfolded_scale_is_folded_at_load(sae, tmp_path):
     assert loaded.metadata.activation_scale_folded
 
 
+def test_large_finite_rows_are_taken_and_others_counted(sae):
+    x = torch.full((19, D), 1e37)
+    assert sae.encode(x).shape == (19, F)  # its sum is infinite, it isn't
+    x[3, 1], x[7, 0] = torch.nan, torch.inf
+    with pytest.raises(ValueError, match="NaN or infinite values in 2 of 19 rows"):
+        sae.encode(x)
+
+
 # -- folders that are not as they should be
 
 
@@ -158,7 +167,8 @@ def rewrite(folder, change) -> None:
     path = folder / "config.json"
     config = json.loads(path.read_text())
     change(config)
-    path.write_text(json.dumps(config))
+    config.pop("seal", None)
+    write_sealed_json(path, config)
 
 
 def test_unknown_keys_warn(folder, caplog):
@@ -183,8 +193,8 @@ def test_a_missing_size_is_named(folder):
 
 
 def test_a_newer_schema_is_refused(folder):
-    rewrite(folder, lambda c: c.update(schema_version=2))
-    with pytest.raises(ValueError, match="schema_version 2"):
+    rewrite(folder, lambda c: c.update(schema_version=3))
+    with pytest.raises(ValueError, match="schema_version 3"):
         load_sae(folder)
 
 

@@ -378,6 +378,7 @@ def test_what_is_not_as_trained_is_said(lm: LanguageModel, caplog) -> None:
 
 def test_kept_metrics_are_of_the_same_model_text_and_tokens(lm: LanguageModel, tmp_path) -> None:
     scores = run(world.identity_sae(), lm, tokens=300)
+    world.identity_sae().save_pretrained(tmp_path / "sae")
     assert SAEEvaluation.kept(tmp_path, scores.model, scores.text, 300) is None
     scores.save(tmp_path / "metrics.json")
     kept = SAEEvaluation.kept(tmp_path, scores.model, scores.text, "300")
@@ -389,3 +390,5 @@ def test_kept_metrics_are_of_the_same_model_text_and_tokens(lm: LanguageModel, t
         (scores.model, scores.text, None),
     ):
         assert SAEEvaluation.kept(tmp_path, *asked) is None
+    world.random_sae().save_pretrained(tmp_path / "sae")  # another dictionary in its place
+    assert SAEEvaluation.kept(tmp_path, scores.model, scores.text, "300") is None

@@ -117,12 +117,16 @@ def test_reconstruction_stats_refuse_what_they_cannot_measure() -> None:
         stats.update(torch.zeros(2, 1), torch.full((2, 1), float("inf")))
 
 
-def test_a_reconstruction_without_x_in_it_has_no_gamma(arrays: tuple[np.ndarray, np.ndarray]) -> None:
+def test_a_reconstruction_without_x_in_it_has_no_gamma(
+    arrays: tuple[np.ndarray, np.ndarray], caplog: pytest.LogCaptureFixture
+) -> None:
     x = torch.from_numpy(arrays[0])
     stats = metrics.ReconstructionStats()
     stats.update(x, torch.zeros_like(x))
     assert math.isnan(stats.gamma())
+    assert caplog.text.count("γ is undefined (NaN)") == 1
     assert math.isnan(stats.gamma(center=True))
+    assert caplog.text.count("γ is undefined (NaN)") == 2
 
 
 def test_constant_data_has_no_fvu() -> None:

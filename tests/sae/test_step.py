@@ -55,6 +55,40 @@ def test_fifty_steps_agree_on_every_route(architecture: str, sparsity: str, opti
     assert (float((norms - 1).abs().max()) < 1e-12) is (sparsity == "l1")
 
 
+@pytest.mark.parametrize("architecture", ["gated", "untied", "standard"])
+def test_rows_of_any_length_are_brought_to_unit_norm_at_once(architecture: str) -> None:
+    ends = {}
+    for route in ROUTES:
+        sae = make_sae(architecture)
+        with torch.no_grad():
+            sae.W_dec.mul_(3)
+            for name in ("b_gate", "b_enc"):
+                if hasattr(sae, name):
+                    getattr(sae, name).fill_(-0.5)
+                    getattr(sae, name)[20:] = -100.0  # no batch touches these rows
+        step = make_step(sae, backend=route)
+        assert sae.W_dec.detach().norm(dim=1) == pytest.approx(torch.ones(40).numpy(), abs=1e-12)
+        run(step, range(3))
+        ends[route] = sae
+    assert distance(ends["dense"], ends["reference"]) < 1e-12
+    assert distance(ends["dense"], ends["cpu"]) < 1e-12
+    free = make_sae()
+    with torch.no_grad():
+        free.W_dec.mul_(3)
+    make_step(free, sparsity="ri_l1")
+    assert free.W_dec.detach().norm(dim=1) == pytest.approx(3 * torch.ones(40).numpy())
+
+
+@pytest.mark.parametrize("coefficient", [-1e-9, float("nan")])
+def test_a_coefficient_is_not_negative(coefficient: float) -> None:
+    sae, before = make_sae(), make_sae()
+    make_step(before)
+    step = make_step(sae)
+    with pytest.raises(ValueError, match=r"l1_coefficient = .* must not be negative"):
+        step(batch(30, 8), coefficient, 1e-2)
+    assert distance(sae, before) == 0
+
+
 def test_stats_agree_on_every_route_and_with_the_dictionary() -> None:
     x = batch(30, 8)
     sae = make_sae()

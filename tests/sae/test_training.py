@@ -11,7 +11,7 @@ import torch
 
 from interp import __version__
 from interp.activations.store import ActivationStore
-from interp.activations.stream import StoreStream, TensorStream
+from interp.activations.stream import LiveStream, StoreStream, TensorStream
 from interp.core.config import load_config, to_dict
 from interp.core.stream import ArrayStream
 from interp.sae.config import RunConfig, configure
@@ -199,16 +199,6 @@ def test_other_settings_in_the_same_folder_are_refused(run):
         train(X, out=run.out, **{**SMALL, "l1_coefficient": 1.0})
 
 
-def test_metrics_go_with_the_dictionary_that_they_are_of(tmp_path):
-    short = {**SMALL, "steps": 5}
-    train(X, out=tmp_path, **short)
-    (tmp_path / "metrics.json").write_text("{}")
-    train(X, out=tmp_path, **short)  # finished already: the same dictionary
-    assert (tmp_path / "metrics.json").exists()
-    train(X, out=tmp_path, resume=None, **{**short, "seed": 1})
-    assert not (tmp_path / "metrics.json").exists()
-
-
 def test_a_batch_of_more_rows_than_there_are_is_said(caplog):
     caplog.set_level("INFO")
     train(X[:100], **{**SMALL, "steps": 3, "batch_size": 500})
@@ -278,6 +268,33 @@ def test_a_store_tells_where_its_rows_come_from(tmp_path, tiny_llama):
     assert parameters_equal(same.sae, result.sae)
     with pytest.raises(ValueError, match="only one"):
         train(X, site="resid_post.1", **options)
+
+
+def test_a_live_stream_tells_what_a_store_tells(tmp_path, tiny_llama):
+    from interp.activations.harvest import harvest
+    from interp.activations.text import pack
+
+    texts = [f"the {i}th text of many, which go on a little" for i in range(60)]
+    contexts = pack(texts, tiny_llama, context_size=32)
+    options = {**SMALL, "steps": 3}
+    store = harvest(tiny_llama, contexts, "resid_post.1", tmp_path / "s", progress=False)
+    kept = train(StoreStream(store), **options).metadata
+    live = train(LiveStream(tiny_llama, contexts, "resid_post.1", buffer_tokens=2000), **options).metadata
+    for name in (
+        *("site", "model_name", "model_fingerprint", "context_size", "text"),
+        *("skip_positions", "special_tokens_excluded", "max_norm"),
+    ):
+        assert getattr(live, name) == getattr(kept, name), name
+    assert live.model_fingerprint == tiny_llama.fingerprint()
+    assert live.text == contexts.identity()["text"]
+    assert live.special_tokens_excluded is True  # the tokenizer has some; in this text there are none
+    stream = LiveStream(
+        tiny_llama, contexts, "resid_post.1", buffer_tokens=2000, skip_positions=(0, 1), skip_special=False
+    )
+    other = train(stream, **options).metadata
+    assert (other.skip_positions, other.special_tokens_excluded) == ((0, 1), False)
+    bounded = StoreStream(store, max_norm_multiple=1.5)
+    assert train(bounded, **options).metadata.max_norm == bounded.max_norm == bounded.provenance.max_norm
 
 
 def test_a_stream_of_ones_own():

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from interp.cli.steer import app
+from interp.sae.metadata import SAEMetadata
+from interp.sae.standard import StandardSAE, StandardSAEConfig
 from interp.steering.datasets import save_pairs
 from interp.steering.generators import likes
 from interp.steering.gguf import load_gguf
@@ -55,6 +58,30 @@ def test_extract_then_generate(world: Path) -> None:
     assert same == texts
     for positions in ("all", "2"):
         run("generate", *how, "--vector", world / "v.gguf", "--positions", positions, "--operator", "clamp")
+
+
+def test_an_sae_takes_a_vector_apart_and_gives_one(world: Path) -> None:
+    """Latent 3 up by 2 and latent 5 up by 1 are found again; the vector of latent 3 is its decoder row."""
+    sae = StandardSAE(StandardSAEConfig(d_in=32, d_sae=40), seed=0)
+    sae.metadata = SAEMetadata(model_name="tiny", site="resid_post.1")
+    sae.save_pretrained(world / "sae")
+    rows = sae.W_dec.detach()
+    planted = SteeringVector({0: torch.ones(32), 1: 2 * rows[3] + rows[5]})
+    planted.save(world / "planted")
+    shown = run(
+        "decompose", "--vector", world / "planted", "--sae", world / "sae", "--n-latents", 2
+    ).splitlines()
+    assert "layer 1" in shown[0]
+    assert [line.split()[:2] for line in shown[2:4]] == [["3", "2.000"], ["5", "1.000"]]
+    assert shown[-1].startswith("explained: 1.000; of 5 random directions 0.")
+    made = run("latent", "--sae", world / "sae", "--latent", 3, "--activation", 40, "--out", world / "latent")
+    assert "norm 40.000" in made  # decoder rows have norm 1
+    vector = SteeringVector.load(world / "latent")
+    torch.testing.assert_close(vector[1], 40 * rows[3])
+    for factor, activation in ((1, 40), (-0.5, -20)):
+        assert (factor * vector).meta["activation"] == activation
+    how = ("--model", world / "model", "--prompt", "one", "--max-new-tokens", 2, "--multiplier", 1)
+    assert "[+1] one" in run("generate", *how, "--vector", world / "latent")
 
 
 def test_user_errors_name_the_fix(world: Path) -> None:

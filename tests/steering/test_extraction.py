@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from interp.activations import ActivationStore, harvest, pack
 from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
 from interp.steering.extraction import METHODS, extract, fit
 from interp.steering.pairs import ContrastivePair, PairDataset
 from interp.steering.prompts import PromptVariation, render
-from interp.steering.reading import PairActivations, collect, collect_from_store, render_pairs
+from interp.steering.propensity import propensity_curve
+from interp.steering.reading import PairActivations, collect
 from interp.steering.vector import SteeringVector
 from tests.models.tiny import tiny_model
 
@@ -121,7 +122,7 @@ def test_norms_and_sign_conventions() -> None:
 
 def test_refused_activations() -> None:
     same = {0: torch.ones(3, D)}
-    with pytest.raises(ValueError, match="before the texts differ"):
+    with pytest.raises(ValueError, match="the same in all 3 pairs"):
         fit(PairActivations(same, same))
     broken = {0: torch.ones(3, D).index_fill(0, torch.tensor([1]), float("nan"))}
     with pytest.raises(ValueError, match=r"layer 0: the activations of 1 pairs \(e.g. 1\) are NaN"):
@@ -172,9 +173,14 @@ def test_both_engines_read_the_same(tiny_llama: LanguageModel) -> None:
 
 
 def test_what_is_read(tiny_llama: LanguageModel) -> None:
-    for read, tokens in (("last", slice(-1, None)), (-3, slice(-3, -2)), (2, slice(2, 3))):
-        acts = collect(tiny_llama, UNEQUAL, 1, read)
-        positive, negative = by_hand(tiny_llama, UNEQUAL, 1, tokens)
+    at_2 = UNEQUAL[1:]  # the texts of the other pair are still the same there
+    for pairs, read, tokens in (
+        (UNEQUAL, "last", slice(-1, None)),
+        (UNEQUAL, np.int64(-3), slice(-3, -2)),
+        (at_2, 2, slice(2, 3)),
+    ):
+        acts = collect(tiny_llama, pairs, np.int64(1), read)
+        positive, negative = by_hand(tiny_llama, pairs, 1, tokens)
         assert torch.allclose(acts.positive[1], positive, atol=1e-4), read
         assert torch.allclose(acts.negative[1], negative, atol=1e-4), read
     whole = collect(tiny_llama, UNEQUAL, -2, "all")
@@ -227,36 +233,6 @@ def test_other_sites_variations_and_what_is_remembered(tiny_llama: LanguageModel
     assert vector.quality()[2].n == 5
 
 
-def test_from_a_store(tiny_llama: LanguageModel, tmp_path: Path) -> None:
-    texts = render_pairs(tiny_llama, PAIRS.pairs)
-    contexts = pack([text.text for text in texts], tiny_llama, context_size=64, add_bos=False)
-    harvest(tiny_llama, contexts, ["resid_post.0", "resid_post.2"], tmp_path / "store", dtype="float32")
-    store = ActivationStore.open(tmp_path / "store")
-    labels = [True, False] * len(PAIRS)
-    direct = collect(tiny_llama, PAIRS, [0, 2])
-    stored = collect_from_store(store, labels, read=-2)
-    assert stored.layers == (0, 2)
-    for layer in (0, 2):
-        assert torch.allclose(stored.positive[layer], direct.positive[layer], atol=1e-4)
-        assert torch.allclose(stored.negative[layer], direct.negative[layer], atol=1e-4)
-    assert isinstance(fit(stored, "pca"), SteeringVector)
-    last = collect_from_store(store, labels, 2)
-    assert torch.allclose(last.positive[2], collect(tiny_llama, PAIRS, 2, "last").positive[2], atol=1e-4)
-    mean = collect_from_store(store, labels, [2], "all")
-    act = tiny_llama.activations(torch.tensor([texts[0].ids]), "resid_post.2")["resid_post.2"][0]
-    assert torch.allclose(mean.positive[2][0], act[1:].mean(0), atol=1e-4)
-    for wrong, message in (
-        (lambda: collect_from_store(store, labels[:-1]), "9 for a store of 10"),
-        (lambda: collect_from_store(store, [True] * 10), "10 positive and 0 negative"),
-        (lambda: collect_from_store(store, labels, [1]), r"of layers \[0, 2\]"),
-        (lambda: collect_from_store(store, labels, "deep"), "layers = 'deep'"),
-        (lambda: collect_from_store(store, labels, read="answer"), "a store knows no pairs"),
-        (lambda: collect_from_store(store, labels, read=-99), "has only"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            wrong()
-
-
 def test_refusals(tiny_llama: LanguageModel) -> None:
     with pytest.raises(ValueError, match=r"pairs=\[\]"):
         collect(tiny_llama, [])
@@ -279,6 +255,52 @@ def test_refusals(tiny_llama: LanguageModel) -> None:
     # The token read is the same, in the same context, in both texts.
     with pytest.raises(ValueError, match="before the texts differ"):
         extract(tiny_llama, PAIRS, read=0)
+
+
+def test_pairs_that_are_the_same_to_the_model_are_refused_by_number(tiny_llama: LanguageModel) -> None:
+    """A tokenizer that lowers case makes "Yes" and "yes" one text, whose difference has no direction."""
+    from tokenizers import normalizers
+
+    lowering = copy.deepcopy(tiny_llama.tokenizer)
+    lowering.backend_tokenizer.normalizer = normalizers.Lowercase()
+    model = load_model(tiny_model("llama"), tokenizer=lowering)
+    alike, other = ContrastivePair("Is it?", "Yes", "yes"), ContrastivePair("Is it?", "yes", "no")
+    assert torch.isfinite(extract(model, [other, other], 1)[1]).all()
+    with pytest.raises(ValueError, match=r"^pair 1: .* same tokens, e.g. 'Yes' and 'yes' to 'Is it\?'"):
+        extract(model, [other, alike], 1)
+    with pytest.raises(ValueError, match=r"^2 of the 2 pairs \(0, 1\): .* no contrast"):
+        collect(model, [alike, alike], 1)
+    with pytest.raises(ValueError, match=r"^1 of|^pair 0: the token read stands before the texts differ"):
+        collect(model, [other, ContrastivePair("a", "good", "bad")], 1, read=3)
+
+
+def test_activations_that_are_alike_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    positive = torch.tensor([[1.0, 0.0], [2.0, 2.0]])
+    fit(PairActivations({4: positive}, {4: torch.tensor([[0.0, 0.0], [2.0, 2.0]])}))
+    assert "layer 4: the two activations of 1 of the 2 pairs (e.g. 1) are the same" in caplog.text
+
+
+def test_layers_as_numpy_gives_them_and_tuples_as_pairs(tiny_llama: LanguageModel, tmp_path: Path) -> None:
+    vector = extract(tiny_llama, PAIRS, np.arange(1, 3), read=np.int64(-2))
+    assert vector.layers == (1, 2)
+    assert all(type(layer) is int for layer in vector.layers)
+    assert SteeringVector.load(vector.save(tmp_path / "v")).meta == vector.meta
+    assert SteeringVector({np.int64(3): torch.ones(2)})[np.int64(3)].tolist() == [1, 1]
+    plain = tiny_llama.logits("abc")
+    with vector.apply(tiny_llama, layers=np.int64(2)):
+        assert not torch.equal(tiny_llama.logits("abc"), plain)
+    with vector.apply(tiny_llama, layers=np.array([-1])):
+        assert not torch.equal(tiny_llama.logits("abc"), plain)
+    for wrong in (1.5, True, "1"):
+        with pytest.raises(TypeError, match=f"layer={wrong!r} is a"):
+            collect(tiny_llama, PAIRS, [wrong])
+    for use in (
+        lambda: collect(tiny_llama, [("q", "a", "b")]),
+        lambda: propensity_curve(tiny_llama, [("q", "a", "b")], vector),
+        lambda: PairDataset((("q", "a", "b"),), "tuples"),
+    ):
+        with pytest.raises(TypeError, match=r"pairs\[0\] is a tuple; give ContrastivePair\(prompt"):
+            use()
 
 
 def test_answers_of_ones_own_are_read_at_their_end(tiny_llama: LanguageModel) -> None:

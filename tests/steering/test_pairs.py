@@ -5,8 +5,11 @@ import math
 import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
+from interp.steering.datasets import load_pairs
+from interp.steering.generators import likes
 from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
 
 
@@ -32,6 +35,39 @@ def test_split_is_a_seeded_shuffle_cut_by_share() -> None:
     assert prompts(pairs) == [f"q{i}" for i in range(10)]  # the original keeps its order
     parts = pairs.split((0.1, 0.2, 0.3), seed=3)
     assert [prompts(part) for part in parts] == [order[:1], order[1:3], order[3:6]]
+
+
+def test_a_split_keeps_the_letters_and_the_wording_in_balance() -> None:
+    """36 items, 18 of each letter; 72 items, 18 of each letter with Yes and with No."""
+    for seed in range(5):
+        for part in likes(seed=seed).split(0.5, seed=seed):
+            assert part.balance() == {"(A)": 9, "(B)": 9}
+        for part in likes(kind="yes_no", seed=seed).split((0.5, 0.5), seed=seed):
+            counts = part.factors().groupby(["A", "Y"]).size()
+            assert counts.tolist() == [9, 9, 9, 9]
+    assert [part.balance() for part in likes(seed=1).split((1 / 9, 1 / 3, 5 / 9))] == [
+        {"(A)": 2, "(B)": 2},
+        {"(A)": 6, "(B)": 6},
+        {"(A)": 10, "(B)": 10},
+    ]
+    # Of 24 (A) and 12 (B) each part has two thirds (A); where that is no whole number, to within one.
+    uneven = likes(share_a=2 / 3)
+    assert [part.balance() for part in uneven.split(0.5)] == [{"(A)": 12, "(B)": 6}] * 2
+    for share in (0.1, 0.3, 0.45):
+        for part in uneven.split(share):
+            assert abs(part.balance()["(A)"] - 2 / 3 * len(part)) < 1
+    split = uneven.split(0.3, seed=4)
+    assert sorted(p for part in split for p in prompts(part)) == sorted(prompts(uneven))
+    assert prompts(split[0]) == prompts(uneven.split(0.3, seed=4)[0]) != prompts(uneven.split(0.3, seed=5)[0])
+
+
+def test_answers_that_differ_in_blanks_only_are_no_contrast() -> None:
+    """Rendering puts one blank before an answer that brings none: "yes" and " yes" are the same text."""
+    for positive, negative in (("yes", " yes"), ("yes\n", "yes"), (" ", "")):
+        with pytest.raises(ValueError, match=r"but for blanks .* there is no contrast; the prompt is 'q'"):
+            ContrastivePair("q", positive, negative)
+    with pytest.raises(ValueError, match=r"record 1 of list: positive = ' yes'"):
+        load_pairs([{"prompt": "q", "positive": p, "negative": "yes"} for p in ("no", " yes")])
 
 
 def test_thirds_cover_everything() -> None:
@@ -133,6 +169,10 @@ def test_letters_are_read_at_the_letter_and_all_else_at_its_end(
     answers: tuple[str, str], given: int | None, read: int
 ) -> None:
     assert ContrastivePair("q", *answers, read_index=given).read_index == read  # type: ignore[arg-type]
+
+
+def test_numpy_integers_are_integers() -> None:
+    assert type(ContrastivePair("q", "good", "bad", read_index=np.int64(-3)).read_index) is int
 
 
 def test_a_digest_tells_pairs_apart_by_what_makes_them_the_same() -> None:

@@ -55,6 +55,21 @@ def test_the_cache_gives_what_full_passes_give(family: str, score: Any, tiny_tok
         assert np.ptp(cached[name].values, axis=1).min() > 1e-2  # the vectors do something
 
 
+def test_the_resolution_is_float32s_of_the_logits(tiny_llama: LanguageModel) -> None:
+    """2^-23 of the largest |logit A| + |logit B| over the multipliers, from whole passes."""
+    curve = propensity_curve(tiny_llama, PAIRS, VECTORS["one"], multipliers=[-1, 0, 1], progress=False)
+    for i, (pair, item) in enumerate(zip(PAIRS, prepare(tiny_llama, PAIRS), strict=True)):
+        sizes = []
+        ids = [term.ids[0] for term in item.terms]
+        assert {tiny_llama.tokenizer.decode(i) for i in ids} == {"A", "B"}, pair
+        for multiplier in (-1, 0, 1):
+            with steer(tiny_llama, VECTORS["one"], multiplier, positions=item.start):
+                last = tiny_llama.logits(torch.tensor([item.texts[0]]))[0, -1]
+            sizes.append(float(last[ids].abs().sum()))
+        assert curve.resolution is not None
+        assert curve.resolution[i] == pytest.approx(2**-23 * max(sizes), rel=1e-4)
+
+
 @pytest.mark.parametrize("operator", ["ablate", "ablate_then_add", "clamp"])
 def test_operators_act_in_their_own_rows_only(operator: str, tiny_llama: LanguageModel) -> None:
     options: dict[str, Any] = {"operator": operator, "progress": False}

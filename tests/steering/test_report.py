@@ -212,6 +212,40 @@ def test_a_vector_is_not_tested_on_what_it_has_seen(
     assert caplog.text.count("doesn't say which pairs") == 1
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"multipliers": [1.0]}, r"multipliers=\[1.0\]: a slope needs at least two distinct"),
+        ({"multipliers": [1.0, 1.0]}, "two distinct"),
+        ({"multipliers": [0.0, np.nan]}, "finite"),
+        ({"multipliers": [-1.0, 1.0], "transfer": True}, "must hold 0"),
+        ({"seeds": 0}, "seeds = 0"),
+        ({"method": "median"}, "method = 'median'"),
+        ({"factors": {"topic": ["a"]}}, r"factors\['topic'\]: expected 3 values"),
+        ({"neutral_texts": ["x"]}, "none has two tokens"),
+    ],
+)
+def test_what_can_not_be_measured_is_refused_before_anything_is(
+    model: LanguageModel, wrong: dict[str, Any], said: str
+) -> None:
+    ran = []
+    handle = model.module.register_forward_pre_hook(lambda *_: ran.append(1))
+    inside = model.module.model.layers[0].register_forward_pre_hook(lambda *_: ran.append(1))
+    options: dict[str, Any] = {"neutral_texts": ["the sea"], "progress": False, **wrong}
+    try:
+        with pytest.raises(ValueError, match=said):
+            evaluate(model, pairs(0, 4), pairs(4, 3), LAST, **options)
+    finally:
+        handle.remove()
+        inside.remove()
+    assert not ran
+
+
+def test_a_transfer_needs_a_persona(model: LanguageModel) -> None:
+    with pytest.raises(ValueError, match="needs at least two"):
+        evaluate(model, list(pairs(0, 4)), pairs(4, 3), LAST, transfer=True, neutral_texts=["the sea"])
+
+
 def test_steerability_has_its_name_in_the_violin() -> None:
     figure = steerability([0.0, 1.0], np.array([[0.0, 1.0], [0.0, 3.0]]), name="v").plot()
     assert "v\n0% anti" in [label.get_text() for label in figure.axes[0].get_xticklabels()]

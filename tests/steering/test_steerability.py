@@ -7,6 +7,8 @@ import pytest
 from scipy import stats
 
 from interp.core.intervals import bootstrap, wilson
+from interp.steering.layers import SWEEP_MULTIPLIERS
+from interp.steering.propensity import DEFAULT_MULTIPLIERS
 from interp.steering.steerability import steerability
 
 MULTIPLIERS = [-1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5]
@@ -121,3 +123,30 @@ def test_impossible_intervals_are_refused() -> None:
         bootstrap(np.ones(0), lambda v: v.mean(1))
     with pytest.raises(ValueError, match="at least one trial"):
         wilson(0, 0)
+
+
+@pytest.mark.parametrize("multipliers", [DEFAULT_MULTIPLIERS, SWEEP_MULTIPLIERS, (0.1, 0.2, 0.7)])
+def test_a_flat_curve_is_not_steered(multipliers: tuple[float, ...]) -> None:
+    """Constants, as they are and off by the last bit of float32, on either side."""
+    rng = np.random.default_rng(0)
+    constants = np.repeat(20 * rng.normal(size=(300, 1)), len(multipliers), axis=1)
+    rounded = np.nextafter(
+        constants.astype(np.float32), np.float32(100) * rng.choice([-1, 1], constants.shape)
+    )
+    for values in (constants, rounded.astype(np.float64)):
+        flat = steerability(multipliers, values)
+        assert flat.anti_fraction == 1
+        assert not flat.slopes.any()
+        assert np.isnan(flat.spearman).all()
+        assert set(flat.by_range.values()) == {0.0}
+    # A hundred times that is a slope.
+    steep = constants + 1e-5 * np.abs(constants) * np.array(multipliers)
+    assert steerability(multipliers, steep).anti_fraction == 0
+    assert steerability(multipliers, steep).slopes == pytest.approx(1e-5 * np.abs(constants[:, 0]), rel=1e-6)
+
+
+def test_the_rounding_of_the_logits_may_be_given() -> None:
+    """A difference of 0.01 between logits of 20 is known to their rounding, not to its own."""
+    values = 0.01 + np.array([[-1e-6, 0.0, 1e-6]])
+    assert steerability((-1, 0, 1), values).anti_fraction == 0
+    assert steerability((-1, 0, 1), values, resolution=np.array([4.8e-6])).anti_fraction == 1

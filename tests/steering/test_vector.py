@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 
 from interp.models.language_model import LanguageModel
+from interp.steering.extraction import fit
+from interp.steering.reading import PairActivations
 from interp.steering.vector import CONFIG, WEIGHTS, SteeringVector
 
 
@@ -68,7 +71,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     config = json.loads((folder / CONFIG).read_text())
     for change, message in (
         ({"schema_version": 99}, "schema_version 99"),
-        ({"meta": None}, "steering.json lacks meta"),
+        ({"meta": None}, "steering.json lacks 'meta'"),
     ):
         changed = {k: v for k, v in {**config, **change}.items() if v is not None}
         (folder / CONFIG).write_text(json.dumps(changed))
@@ -106,6 +109,28 @@ def test_an_interrupted_save_is_noticed(tmp_path: Path) -> None:
 def test_what_is_no_vector(directions: dict[int, torch.Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SteeringVector(directions)
+
+
+def test_quality_and_origin_follow_the_arithmetic() -> None:
+    """Of -2 v they must be what is measured along -2 v."""
+    generator = torch.Generator().manual_seed(0)
+    sides = [{n: torch.randn(7, 4, generator=generator) for n in (1, 2)} for _ in range(2)]
+    acts = PairActivations(*sides, {"pairs": ["a", "b"]})
+    v = fit(acts)
+    for factor in (-1.0, -2.5, 0.5, 3):
+        measured, kept = acts.quality(factor * v), (factor * v).quality()
+        for layer in (1, 2):
+            assert asdict(kept[layer]) == pytest.approx(asdict(measured[layer]), rel=1e-5, abs=1e-9)
+    assert (-v).quality()[1].mean_cosine == pytest.approx(-v.quality()[1].mean_cosine)
+    assert (-1 * (-v)).quality() == v.quality()
+    assert (v / -2).quality() == (-v).quality()
+    assert (v + v).quality() == v.quality()
+    for mixed in (0 * v, v - v, v + fit(acts, "pca"), v - 0.5 * v):
+        with pytest.raises(ValueError, match="no quality"):
+            mixed.quality()
+    other = fit(PairActivations(sides[1], sides[0], {"pairs": ["b", "c"]}))
+    assert (v + other).meta["pairs"] == ["a", "b", "c"]  # a sum has seen the pairs of both
+    assert (-v).meta["pairs"] == ["a", "b"]
 
 
 def test_what_does_not_fit() -> None:

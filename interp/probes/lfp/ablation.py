@@ -31,6 +31,7 @@ from interp.probes.lfp.sampling import (
     standard_error,
 )
 from interp.sae.codes import SparseCodes
+from interp.sae.rows import TrainedRows
 from interp.sae.splice import spliced
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def ablate_features(
 ) -> Iterator[None]:
     """Run the model with latents of its MLP outputs' SAEs silent.
 
-    Positions on which an SAE was not trained (the first, by default) keep their activations.
+    Rows for which an SAE was not trained (`TrainedRows`: the first, special tokens, sinks) keep their activations.
 
     Args:
         saes: by layer, of `mlp_out` in activations as they are.
@@ -76,7 +77,7 @@ def ablate_features(
     """
     one_of("mode", mode, MODES)
     chosen = checked_latents(saes, features)
-    layers = sorted(saes) if mode == "reconstruct" else sorted(chosen)
+    layers = sorted(saes) if mode == "reconstruct" else [layer for layer in sorted(chosen) if chosen[layer]]
     with ExitStack() as stack:
         for layer in layers:
             edit = _without(chosen.get(layer, []), saes[layer])
@@ -233,23 +234,24 @@ def ablation_effect(
 def active_shares(
     model: LanguageModel, saes: Mapping[int, Dictionary], written: Continuations, *, batch_size: int = 32
 ) -> dict[int, NDArray[np.float64]]:
-    """By layer, the share of tokens of texts (prompts included, the first token not) on which each latent fires [F]."""
+    """By layer, the share of tokens of texts and prompts, where the SAE is for them, on which each latent fires [F]."""
     sites = {layer: Site("mlp_out", layer) for layer in sorted(saes)}
     counts = {layer: torch.zeros(saes[layer].cfg.d_sae, dtype=torch.long) for layer in sites}
-    total = 0
+    rules = {layer: TrainedRows.of(saes[layer], model.special_token_ids) for layer in sites}
+    total = dict.fromkeys(sites, 0)
     for start in range(0, len(written.texts), batch_size):
         rows = slice(start, start + batch_size)
         pairs = zip(written.prompt_ids[rows], written.new_ids[rows], strict=True)
         ids, mask = padded([before + new for before, new in pairs])
-        real = mask.bool()
-        real[:, 0] = False
-        total += int(real.sum())
+        positions = torch.arange(ids.shape[1]).expand(ids.shape)
         found = model.activations(ids, list(sites.values()), attention_mask=mask)
         for layer, site in sites.items():
-            codes = saes[layer].encode_sparse(found[site][real.to(found[site].device)])
+            read = rules[layer].mask(ids, positions, found[site], mask)
+            total[layer] += int(read.sum())
+            codes = saes[layer].encode_sparse(found[site][read])
             fired = codes.indices[codes.values > 0].long().cpu()
             counts[layer] += torch.bincount(fired, minlength=len(counts[layer]))
-    return {layer: (count / max(total, 1)).double().numpy() for layer, count in counts.items()}
+    return {layer: (count / max(total[layer], 1)).double().numpy() for layer, count in counts.items()}
 
 
 def _without(latents: list[int], sae: Dictionary) -> Callable[[SparseCodes], SparseCodes] | None:

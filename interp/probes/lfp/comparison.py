@@ -11,6 +11,7 @@ import numpy as np
 from interp.probes.lfp.agreement import kendall
 from interp.probes.lfp.config import ProbeSettings
 from interp.probes.lfp.controls import FeedbackControls, feedback_controls
+from interp.probes.lfp.deltas import FeatureDeltas, feature_deltas
 from interp.probes.lfp.features import collect_activations, collect_features, feature_places, read_triples
 from interp.probes.lfp.probe import FeedbackProbe
 from interp.probes.lfp.reading import (
@@ -43,6 +44,7 @@ class FeedbackComparison:
         tuned, base: the two readings, word by word.
         probe: fitted on all words of the tuned model, to ask which features it relies on.
         tau_gain: Kendall's tau of the tuned minus that of the base model, [value, low, high], 95 % over words.
+        deltas: how the tuned model's features change from the neutral texts to the others.
     """
 
     controls: FeedbackControls
@@ -50,6 +52,7 @@ class FeedbackComparison:
     base: FeedbackReading
     probe: FeedbackProbe
     tau_gain: list[float]
+    deltas: FeatureDeltas
 
     def words(self) -> list[dict[str, Any]]:
         """One row a word: true feedback, occurrences, read from the tuned and from the base model."""
@@ -101,9 +104,10 @@ def compare_feedback(
         **folds,
     )
     read = [cross_validated_feedback(part, triples, lexicon=lexicon, **folds) for part in (features, of_base)]
-    probe = FeedbackProbe(settings.alpha).fit(*features, places=feature_places(tuned.saes))
+    places = feature_places(tuned.saes)
+    probe = FeedbackProbe(settings.alpha).fit(*features, places=places)
     gain = tau_gain(*read, n_bootstrap=settings.n_bootstrap, seed=seed)
-    return FeedbackComparison(controls, read[0], read[1], probe, gain)
+    return FeedbackComparison(controls, read[0], read[1], probe, gain, feature_deltas(features, places))
 
 
 def tau_gain(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.device import derive_seed
@@ -16,6 +17,7 @@ from interp.core.messages import at_least
 from interp.core.progress import progress
 from interp.models.sites import Site
 from interp.probes.lfp.features import checked_latents
+from interp.sae.rows import TrainedRows
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
@@ -27,7 +29,7 @@ QUIET_SHARE = 0.25  # quiet contexts are drawn from the quarter of the texts whe
 
 @dataclass(frozen=True)
 class Context:
-    """A text, its tokens, and a feature's activation at each of them (0 where it isn't read: position 0, BOS)."""
+    """A text, its tokens, and a feature's activation at each of them: 0 where its SAE isn't for the token."""
 
     text: str
     tokens: tuple[str, ...]
@@ -132,17 +134,19 @@ def top_contexts(
     sites = {layer: Site("mlp_out", layer) for layer in sorted(features)}
     records: list[np.ndarray] = []  # per text [s, k]
     words: list[list[str]] = []
-    special = torch.tensor(sorted(model.special_token_ids))
+    rules = {layer: TrainedRows.of(saes[layer], model.special_token_ids) for layer in sites}
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     for start in progress(
         range(0, len(texts), batch_size), desc="contexts", enabled="auto" if show_progress else False
     ):
         batch = model.tokenize([texts[i] for i in order[start : start + batch_size]], max_length=max_length)
         found = model.activations(batch, list(sites.values()))
-        codes = torch.cat([_codes(saes[l], found[at], features[l]) for l, at in sites.items()], dim=-1)
-        read = batch.attention_mask.bool() & ~torch.isin(batch.input_ids, special)
-        read[:, 0] = False
-        codes[~read] = 0
+        ids, real = batch.input_ids, batch.attention_mask
+        positions = torch.arange(ids.shape[1]).expand(ids.shape)
+        read = {l: rules[l].mask(ids, positions, found[at], real) for l, at in sites.items()}
+        codes = torch.cat(
+            [_codes(saes[l], found[at], read[l], features[l]) for l, at in sites.items()], dim=-1
+        )
         for ids, row in zip(batch.rows(), codes, strict=True):
             records.append(row[: len(ids)].numpy())
             words.append(model.decode_tokens(ids))
@@ -174,5 +178,9 @@ def top_contexts(
     return TopContexts(tuple(listed), dict(sorted(background.items())))
 
 
-def _codes(sae: Dictionary, x: Tensor, latents: Sequence[int]) -> Tensor:
-    return sae.encode(x.to(sae.b_dec.device))[..., list(latents)].float().cpu()
+def _codes(
+    sae: Dictionary, act: Float[Tensor, "b s d"], read: Bool[Tensor, "b s"], latents: Sequence[int]
+) -> Float[Tensor, "b s k"]:
+    codes = torch.zeros(*read.shape, len(latents))
+    codes[read.cpu()] = sae.encode(act[read].to(sae.b_dec.device))[:, list(latents)].float().cpu()
+    return codes

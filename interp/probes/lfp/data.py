@@ -104,10 +104,13 @@ def lexicon_data(
 
     Raises:
         ValueError: too few texts, or what `build_lexicon_triples` refuses.
+        ImportError: no lexicon is given, and VADER's is not installed.
     """
     counts = {"n_prompts": n_prompts, "n_eval_prompts": n_eval_prompts, "n_texts": n_texts}
     for name, value in {**counts, "n_triples": n_triples}.items():
         at_least(name, value, 1)
+    # Whatever can be refused, or is not installed, comes before the model writes its texts.
+    triples = build_lexicon_triples(templates, lexicon, n_triples, seed, model.tokenizer)
     rng = np.random.default_rng(derive_seed(seed, "lfp data"))
     if texts is None:
         openings = [o.format(thing=thing) for o, thing in itertools.product(OPENINGS, THINGS)]
@@ -129,7 +132,6 @@ def lexicon_data(
         texts = [before + new for before, new in zip(written.prompts, written.texts, strict=True)]
         usable = list(dict.fromkeys(texts))
     chosen = [usable[i] for i in rng.permutation(len(usable))[:n_texts]]
-    triples = build_lexicon_triples(templates, lexicon, n_triples, seed, model.tokenizer)
     return LFPData(tuple(prompts), tuple(held), tuple(chosen), tuple(triples), lexicon=lexicon)
 
 

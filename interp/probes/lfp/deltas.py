@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -39,6 +40,17 @@ class FeatureDeltas:
         """Columns of the k largest effects of either sign, largest first."""
         at_least("k", k, 1)
         return np.argsort(-np.abs(self.effect), kind="stable")[:k].tolist()
+
+    def rows(self, k: int = 10) -> list[dict[str, Any]]:
+        """The k largest effects as JSON values; an infinite one is None."""
+        columns = {name: getattr(self, name) for name in ("positive", "negative", "contrast", "effect")}
+        found = []
+        for place in self.top(k):
+            numbers = {name: float(values[place]) for name, values in columns.items()}
+            layer, latent = self.places[place]
+            finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+            found.append({"layer": layer, "latent": latent, **finite})
+        return found
 
     def to_frame(self) -> pd.DataFrame:
         """One row a feature, the largest effects first."""

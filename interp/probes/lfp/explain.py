@@ -17,7 +17,7 @@ import numpy as np
 
 from interp.core.device import derive_seed
 from interp.core.messages import at_least
-from interp.models.chat_endpoint import ChatModel, Message, ask_all
+from interp.models.chat import ChatModel, Message, ask_all
 from interp.probes.lfp.contexts import Context, FeatureContexts, TopContexts
 from interp.probes.lfp.lexicon import word_valence
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ from interp.models.sites import Site
 from interp.probes.lfp.probe import Place, TripleFeatures
 from interp.probes.lfp.triples import ContrastiveTriple
 from interp.sae.dictionary import Dictionary
+from interp.sae.rows import TrainedRows
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
@@ -39,8 +41,9 @@ def collect_features(
     """SAE features of the MLP outputs, concatenated over the layers of `saes` in ascending order.
 
     Args:
-        pool: "last": at each text's last token; "mean": the features' mean over its tokens. Special tokens don't
-            count, nor does position 0, whose activations are out of the ordinary and in no dictionary's training.
+        pool: "last": at each text's last token; "mean": the features' mean over its tokens. Only tokens count for
+            which a dictionary was trained (`TrainedRows`): by default no special tokens, nor position 0, whose
+            activations are out of the ordinary. The features of a last token whose norm is out of bounds are 0.
 
     Raises:
         ValueError: no texts or dictionaries, a dictionary of another site or width, a text with no token that counts,
@@ -49,16 +52,17 @@ def collect_features(
     layers = _layers(saes)
     _check_dictionaries(model, saes)
     widths = [saes[layer].cfg.d_sae for layer in layers]
-    return _collect(model, texts, layers, pool, lambda layer, x: _encoded(saes[layer], x), widths)
+    return _collect(
+        model, texts, _rules(model, saes), pool, lambda layer, x: _encoded(saes[layer], x), widths
+    )
 
 
 def collect_activations(
     model: LanguageModel, texts: Sequence[str], layers: Sequence[int], pool: str = "last"
 ) -> Float[np.ndarray, "n Ld"]:
-    """The raw MLP outputs, concatenated over layers in ascending order; otherwise as `collect_features`."""
-    ascending = _layers(dict.fromkeys(layers))
-    widths = [model.width(Site("mlp_out", layer)) for layer in ascending]
-    return _collect(model, texts, ascending, pool, lambda _, x: x.cpu(), widths)
+    """The raw MLP outputs, concatenated over layers in ascending order; special tokens and position 0 don't count."""
+    rule = TrainedRows((0,), tuple(sorted(model.special_token_ids)))
+    return _collect_raw(model, texts, dict.fromkeys(_layers(dict.fromkeys(layers)), rule), pool)
 
 
 @torch.no_grad()
@@ -67,7 +71,8 @@ def encode_activations(
 ) -> Float[np.ndarray, "n F"]:
     """The features of raw MLP outputs that `collect_activations` read at the last tokens, without another pass.
 
-    Equal to `collect_features` with ``pool="last"``; means don't commute with an encoder.
+    Equal to `collect_features` with ``pool="last"`` where the dictionaries are for all tokens but special ones and
+    position 0; means don't commute with an encoder.
 
     Raises ValueError where the columns are not those of these dictionaries' layers.
     """
@@ -89,15 +94,20 @@ def collect_triples(
 
     Texts that occur more than once run through the model once. Raises ValueError where there are no triples.
     """
+    if isinstance(source, Mapping):
+        return _of_triples(triples, lambda texts: collect_features(model, texts, source))
+    return _of_triples(triples, lambda texts: collect_activations(model, texts, source))
+
+
+def _of_triples(
+    triples: Sequence[ContrastiveTriple], collect: Callable[[list[str]], Float[np.ndarray, "n k"]]
+) -> TripleFeatures:
     if not triples:
         raise ValueError("triples is empty: there is nothing to read features from")
     columns = [[getattr(t, name) for t in triples] for name in ("positive", "negative", "neutral")]
     distinct = list(dict.fromkeys(text for column in columns for text in column))
     row = {text: i for i, text in enumerate(distinct)}
-    if isinstance(source, Mapping):
-        values = collect_features(model, distinct, source)
-    else:
-        values = collect_activations(model, distinct, source)
+    values = collect(distinct)
     return TripleFeatures(*(values[[row[text] for text in column]] for column in columns))
 
 
@@ -106,7 +116,7 @@ def read_triples(
 ) -> tuple[TripleFeatures, TripleFeatures]:
     """Features of the dictionaries, and the raw MLP outputs they encode, from one pass over the triples' texts."""
     _check_dictionaries(model, saes)
-    raw = collect_triples(model, triples, _layers(saes))
+    raw = _of_triples(triples, lambda texts: _collect_raw(model, texts, _rules(model, saes), "last"))
     return TripleFeatures(*(encode_activations(part, saes) for part in raw)), raw
 
 
@@ -148,7 +158,21 @@ def _check_dictionaries(model: LanguageModel, saes: Mapping[int, Dictionary]) ->
 
 
 def _encoded(sae: Dictionary, x: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
-    return sae.encode(x.to(sae.b_dec.device)).cpu()
+    """Codes; none of a row whose norm is above those that the dictionary was trained for."""
+    codes = sae.encode(x.to(sae.b_dec.device)).cpu()
+    codes[~TrainedRows.of(sae, ()).filter().within_norm(x).cpu()] = 0
+    return codes
+
+
+def _rules(model: LanguageModel, saes: Mapping[int, Dictionary]) -> dict[int, TrainedRows]:
+    return {layer: TrainedRows.of(saes[layer], model.special_token_ids) for layer in _layers(saes)}
+
+
+def _collect_raw(
+    model: LanguageModel, texts: Sequence[str], rules: Mapping[int, TrainedRows], pool: str
+) -> np.ndarray:
+    widths = [model.width(Site("mlp_out", layer)) for layer in rules]
+    return _collect(model, texts, rules, pool, lambda _, x: x.cpu(), widths)
 
 
 def _layers(by_layer: Mapping[int, object]) -> list[int]:
@@ -163,7 +187,7 @@ def _layers(by_layer: Mapping[int, object]) -> list[int]:
 def _collect(
     model: LanguageModel,
     texts: Sequence[str],
-    layers: Sequence[int],
+    rules: Mapping[int, TrainedRows],
     pool: str,
     read: Read,
     widths: Sequence[int],
@@ -171,27 +195,34 @@ def _collect(
     one_of("pool", pool, POOLS)
     if isinstance(texts, str) or not texts:
         raise ValueError(f"texts = {texts!r}: give a list of one or more texts")
-    sites = [Site("mlp_out", layer) for layer in layers]
+    sites = [Site("mlp_out", layer) for layer in rules]
     contexts = TokenContexts.from_ids(
         list(model.tokenize(list(texts)).rows()), special_token_ids=sorted(model.special_token_ids)
     )
     out = np.empty((len(texts), sum(widths)), dtype=np.float32)
     edges = np.cumsum([0, *widths])
     for batch, activations in ContextRunner(model, contexts, sites).run(np.arange(len(contexts))):
-        counted = _counted(batch, texts)
         rows = batch.context_ids.numpy()
-        for site, layer, first, last in zip(sites, layers, edges[:-1], edges[1:], strict=True):
-            out[rows, first:last] = _pooled(activations[site].float(), counted, pool, layer, read)
+        for site, (layer, rule), first, last in zip(sites, rules.items(), edges[:-1], edges[1:], strict=True):
+            act = activations[site].float()
+            counted = _counted(rule, batch, act, pool, texts)
+            out[rows, first:last] = _pooled(act, counted, pool, layer, read)
     return out
 
 
-def _counted(batch: ContextBatch, texts: Sequence[str]) -> Bool[Tensor, "b s"]:
-    counted = batch.attention_mask.bool() & ~batch.special & (batch.position_ids > 0)
+def _counted(
+    rule: TrainedRows, batch: ContextBatch, act: Float[Tensor, "b s d"], pool: str, texts: Sequence[str]
+) -> Bool[Tensor, "b s"]:
+    """The rows that count: for the last token whatever its norm, so that no other one takes its place."""
+    if pool == "last":
+        rule = replace(rule, max_norm=None)
+    counted = rule.mask(batch.input_ids, batch.position_ids, act, batch.attention_mask)
     if not bool(counted.any(1).all()):
-        empty = int(batch.context_ids[~counted.any(1)][0])
+        empty = int(batch.context_ids[~counted.any(1).cpu()][0])
         raise ValueError(
-            f"text {empty} ({texts[empty]!r}) has no token behind position 0, where activations are out of the "
-            "ordinary: put words before it"
+            f"text {empty} ({texts[empty]!r}) has no token that counts: none that is not special, not at position "
+            f"{', '.join(map(str, rule.skip_positions))}, where activations are out of the ordinary, and within the "
+            "norms that its dictionary was trained for; put words before it"
         )
     return counted
 
@@ -199,7 +230,6 @@ def _counted(batch: ContextBatch, texts: Sequence[str]) -> Bool[Tensor, "b s"]:
 def _pooled(
     act: Float[Tensor, "b s d"], counted: Bool[Tensor, "b s"], pool: str, layer: int, read: Read
 ) -> Float[Tensor, "b k"]:
-    counted = counted.to(act.device)
     if pool == "last":
         place = torch.arange(counted.shape[1], device=act.device).expand(counted.shape)
         last = torch.where(counted, place, -1).amax(1)

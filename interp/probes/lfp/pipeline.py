@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.config import from_dict, to_dict
-from interp.core.files import read_json, write_json
+from interp.core.files import read_sealed_json, write_json, write_sealed_json
 from interp.core.plotting import save_figure
 from interp.core.transcripts import content_key
 from interp.probes.lfp import plots
@@ -231,13 +231,15 @@ class LFPPipeline:
                 }
                 for name, r in read.items()
             }
-        write_json(folder / "probe.json", found.probe.state())
+        write_sealed_json(folder / "probe.json", found.probe.state())
         save_figure(plots.plot_columns(found.controls.to_dict()), folder / "controls.png")
         save_figure(plots.plot_words(found.words()), folder / "words.png")
+        save_figure(found.deltas.plot(), folder / "deltas.png")
         return {
             "columns": found.controls.to_dict(),
             "tau_gain": found.tau_gain,
             "words": found.words(),
+            "deltas": found.deltas.rows(),
             "raw": found.tuned.raw.tolist(),
             "pairs": pairs,
         }
@@ -245,7 +247,7 @@ class LFPPipeline:
     @cached_property
     def fitted_probe(self) -> FeedbackProbe:
         """The probe fitted on all words of the tuned model."""
-        return FeedbackProbe.from_state(read_json(self._folder("probe") / "probe.json"))
+        return FeedbackProbe.from_state(read_sealed_json(self._folder("probe") / "probe.json"))
 
     @cached_property
     def ablate(self) -> dict[str, Any]:
@@ -320,8 +322,8 @@ class LFPPipeline:
                 seed=self.config.seed,
                 show_progress=self._progress,
             )
-            write_json(path, to_dict(found))
-        contexts = from_dict(TopContexts, read_json(path))
+            write_sealed_json(path, to_dict(found))
+        contexts = from_dict(TopContexts, read_sealed_json(path))
         described = describe_features(
             contexts, self._explainer, self._judge, n_each=config.n_each, seed=self.config.seed
         )

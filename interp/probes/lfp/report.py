@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.core.files import atomic_write, read_json, write_json
+from interp.core.files import atomic_write, read_sealed_json, write_json
 from interp.core.plotting import save_figure
 from interp.probes.lfp.plots import plot_columns
 from interp.probes.lfp.stages import RESULT
@@ -46,7 +46,7 @@ class LFPReport:
     def load(cls, out: str | os.PathLike[str]) -> LFPReport:
         """The finished stages of a run's folder. Raises ValueError where there is none."""
         found = {name: Path(out) / name / RESULT for name in STAGES}
-        results = {name: read_json(path) for name, path in found.items() if path.is_file()}
+        results = {name: read_sealed_json(path) for name, path in found.items() if path.is_file()}
         if not results:
             raise ValueError(
                 f"{out} holds no finished stage of a run; make one with run_lfp(..., out={str(out)!r})"
@@ -94,6 +94,7 @@ class LFPReport:
             parts.append(_dictionaries_table(saes))
         if self.columns():
             parts.append(_columns_table(self.columns()))
+            parts.append(_deltas_table(self.results["probe"]["deltas"]))
             if pairs := self.results["probe"]["pairs"]:
                 parts.append(_pairs_table(pairs))
         if ablation := self.results.get("ablate"):
@@ -235,6 +236,18 @@ def _columns_table(columns: Mapping[str, Mapping[str, Any]]) -> str:
             lines.append(" " * wide + "".join(f"{f'[{_number(a)}, {_number(b)}]':>16}" for a, b in bounds))
     if "words alone" in columns:
         lines.append(BELOW_CHANCE)
+    return "\n".join(lines)
+
+
+def _deltas_table(deltas: Sequence[Mapping[str, Any]]) -> str:
+    lines = [
+        "features that move most from neutral to feedback words",
+        "feature    positive  negative  contrast    effect",
+    ]
+    for row in deltas:
+        name = f"{row['layer']}/{row['latent']}"
+        columns = (row[key] for key in ("positive", "negative", "contrast", "effect"))
+        lines.append(f"{name:<9}" + "".join(f"{_number(value):>10}" for value in columns))
     return "\n".join(lines)
 
 

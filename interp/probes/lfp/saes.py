@@ -20,7 +20,9 @@ from interp.activations.packing import TokenContexts, pack
 from interp.activations.store import ActivationStore
 from interp.activations.stream import StoreStream
 from interp.activations.text import load_text
-from interp.core.files import read_json, write_json
+from interp.core.config import from_dict
+from interp.core.files import read_sealed_json, write_sealed_json
+from interp.core.identity import Identity
 from interp.models.sites import Site
 from interp.sae.dictionary import Dictionary
 from interp.sae.evaluate import evaluate
@@ -133,28 +135,30 @@ def train_feedback_saes(
     contexts = pack(
         load_text(texts), model, context_size=context_size, max_tokens=parse_tokens(tokens), seed=seed
     )
-    settings = {
-        "layers": chosen,
-        "d_sae": d_sae,
-        "l1_coefficient": l1_coefficient,
-        "steps": steps,
-        "batch_size": batch_size,
-        "normalization": normalization,
-        "seed": seed,
-        "text": contexts.identity()["sha256"],
-        "weights": model.fingerprint()["weights"],
-    }
+    identity = Identity.of(
+        "set of dictionaries",
+        layers=chosen,
+        d_sae=d_sae,
+        l1_coefficient=l1_coefficient,
+        steps=steps,
+        batch_size=batch_size,
+        normalization=normalization,
+        seed=seed,
+        text=contexts.identity()["sha256"],
+        weights=model.fingerprint()["weights"],
+    )
     if out is None:
         with tempfile.TemporaryDirectory() as folder:
-            return _train(model, contexts, settings, Path(folder), progress)
+            return _train(model, contexts, identity, Path(folder), progress)
     if (Path(out) / REPORT).is_file():
-        return _finished(Path(out), settings)
-    return _train(model, contexts, settings, Path(out), progress)
+        return _finished(Path(out), identity)
+    return _train(model, contexts, identity, Path(out), progress)
 
 
 def _train(
-    model: LanguageModel, contexts: TokenContexts, settings: dict[str, Any], folder: Path, progress: bool
+    model: LanguageModel, contexts: TokenContexts, identity: Identity, folder: Path, progress: bool
 ) -> FeedbackSAEs:
+    settings = identity.covers
     layers, seed = settings["layers"], settings["seed"]
     sites = [f"mlp_out.{layer}" for layer in layers]
     store = cast(
@@ -179,7 +183,9 @@ def _train(
         trained = train(store, site=site, out=run, device=str(model.device), progress=progress, **options)
         saes[layer] = cast(TrainedSAE, trained).sae
         quality.append(_quality(saes[layer], layer, StoreStream(store, site, seed=seed)))
-    write_json(folder / REPORT, {"settings": settings, "quality": [asdict(row) for row in quality]})
+    write_sealed_json(
+        folder / REPORT, {"identity": identity.to_dict(), "quality": [asdict(row) for row in quality]}
+    )
     shutil.rmtree(folder / ACTIVATIONS)
     return FeedbackSAEs(saes, quality)
 
@@ -191,18 +197,15 @@ def load_feedback_saes(folder: str | os.PathLike[str]) -> FeedbackSAEs:
         raise ValueError(
             f"{folder} holds no {REPORT}: train_feedback_saes didn't finish there; call it again"
         )
-    rows = [SAEQuality(**row) for row in read_json(folder / REPORT)["quality"]]
+    kept = read_sealed_json(folder / REPORT, ("quality",))
+    rows = [from_dict(SAEQuality, row) for row in kept["quality"]]
     return FeedbackSAEs({row.layer: load_sae(folder / _name(row.layer)) for row in rows}, rows)
 
 
-def _finished(folder: Path, settings: Mapping[str, Any]) -> FeedbackSAEs:
-    known = read_json(folder / REPORT)["settings"]
-    for name, value in settings.items():
-        if known.get(name) != value:
-            raise ValueError(
-                f"out = {str(folder)!r} holds dictionaries made with {name} = {known.get(name)!r}, now it is "
-                f"{value!r}: choose another folder or remove this one"
-            )
+def _finished(folder: Path, identity: Identity) -> FeedbackSAEs:
+    path = folder / REPORT
+    kept = Identity.from_dict(read_sealed_json(path, ("identity",))["identity"], path)
+    identity.check(kept, folder, "choose another folder or remove this one")
     shutil.rmtree(folder / ACTIVATIONS, ignore_errors=True)  # a kill may have come just before
     return load_feedback_saes(folder)
 

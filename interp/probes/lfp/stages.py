@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from interp.core.files import read_json, write_json
+from interp.core.files import read_json, read_sealed_json, write_json, write_sealed_json
+from interp.core.identity import Identity
 from interp.core.messages import one_of
 
 INPUTS, RESULT = "inputs.json", "result.json"
@@ -34,7 +34,7 @@ def run_stage(
 
     Args:
         out: folder of the run; the stage has ``out/name``.
-        inputs: all that the result depends on, as JSON values.
+        inputs: all that the result depends on, as values that `Identity` can tell apart.
         compute: given the folder, makes the result, as JSON values; it may keep larger things in the folder.
         later: stages that build on this one; they are set aside with it, until it is known that they fit.
 
@@ -43,22 +43,22 @@ def run_stage(
     """
     folder, previous = out / name, _previous(out, name)
     shutil.rmtree(_stale(out, name), ignore_errors=True)
-    inputs = json.loads(json.dumps(inputs))
-    if previous.is_dir() and read_json(previous / INPUTS) == inputs:
+    identity = Identity.of(f"stage {name}", **inputs)
+    if previous.is_dir() and _kept(previous) == identity:
         _remove(out, folder)
         previous.rename(folder)
     if (folder / INPUTS).is_file():
-        before = read_json(folder / INPUTS)
-        if before != inputs:
-            changed = sorted(k for k in before.keys() | inputs.keys() if before.get(k) != inputs.get(k))
-            logger.warning("stage %s: %s changed; computing it again", name, ", ".join(changed))
+        kept = _kept(folder)
+        if kept != identity:
+            changed = "the release of this library" if kept is None else ", ".join(identity.differences(kept))
+            logger.warning("stage %s: %s changed; computing it again", name, changed)
             set_aside(out, [name, *later])
         elif (folder / RESULT).is_file():
             logger.info("stage %s: finished before, in %s", name, folder)
-            return read_json(folder / RESULT)
+            return read_sealed_json(folder / RESULT)
     elif folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} holds something other than a stage of this pipeline; give another `out`")
-    write_json(folder / INPUTS, inputs)
+    write_json(folder / INPUTS, identity.to_dict())
     logger.info("stage %s", name)
     try:
         result = compute(folder)
@@ -67,9 +67,15 @@ def run_stage(
             _remove(out, folder)
             previous.rename(folder)
         raise
-    write_json(folder / RESULT, result)
+    write_sealed_json(folder / RESULT, result)
     _remove(out, previous)
-    return read_json(folder / RESULT)
+    return read_sealed_json(folder / RESULT)
+
+
+def _kept(folder: Path) -> Identity | None:
+    """What the stage in a folder was made from; None where an earlier release made it."""
+    content = read_json(folder / INPUTS, dict)
+    return Identity.from_dict(content, folder / INPUTS) if "digest" in content else None
 
 
 def set_aside(out: Path, names: Sequence[str]) -> None:
@@ -105,7 +111,7 @@ def finished(out: Path, name: str) -> dict[str, Any]:
     path = out / name / RESULT
     if not path.is_file():
         raise ValueError(f"{out} holds no finished stage {name!r}: run the pipeline on with out={str(out)!r}")
-    return read_json(path)
+    return read_sealed_json(path)
 
 
 def up_to(stages: Sequence[str], last: str) -> list[str]:

@@ -6,7 +6,6 @@ function and a KL penalty, DPO (Rafailov et al. 2023, arXiv 2305.18290) the one 
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import warnings
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.device import RngBundle
+from interp.core.files import read_json
 from interp.core.progress import progress
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def last_checkpoint(work: Path) -> Path | None:
     found = sorted((work / CHECKPOINTS).glob("checkpoint-*"), key=lambda p: int(p.name.split("-")[1]))
     for path in reversed(found):
         try:
-            json.loads((path / STATE).read_text())
+            read_json(path / STATE, dict, nan=True)
         except (OSError, ValueError):
             logger.warning("%s was cut off while it was written: going back to the one before", path)
             shutil.rmtree(path)

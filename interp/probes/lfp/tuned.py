@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.core.files import read_json, write_json
+from interp.core.files import read_sealed_json, write_sealed_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,7 +120,7 @@ class TunedModel:
 
 def save_result(tuned: TunedModel, path: str | os.PathLike[str]) -> None:
     """Everything but the model, as JSON."""
-    write_json(
+    write_sealed_json(
         path,
         {
             "method": tuned.method,
@@ -144,7 +144,7 @@ def load_tuned(out: str | os.PathLike[str], *, device: Any = "auto") -> TunedMod
     folder = Path(out)
     if not (folder / RESULT).exists():
         raise ValueError(f"{folder} holds no finished tuning: {RESULT} is missing")
-    saved = read_json(folder / RESULT)
+    saved = read_sealed_json(folder / RESULT)
     return TunedModel(
         load_model(folder / MODEL, device=device),
         saved["method"],

@@ -27,6 +27,7 @@ import numpy as np
 from interp.core.config import to_dict
 from interp.core.device import derive_seed
 from interp.core.files import read_json, write_json
+from interp.core.identity import Identity
 from interp.probes.lfp import trl_run
 from interp.probes.lfp.sampling import (
     Reward,
@@ -210,14 +211,14 @@ def _tune(
     trl_run.check_model(model)
     digest = hashlib.sha256(json.dumps(data).encode()).hexdigest()
     print_of_model = {key: value for key, value in model.fingerprint().items() if key != "name"}
-    identity = {**about, "config": to_dict(config), "data": digest, "model": print_of_model}
+    identity = Identity.of("tuning", **about, config=to_dict(config), data=digest, model=print_of_model)
     with _folder(out) as folder:
-        if _finished(folder, json.loads(json.dumps(identity)), resume):
+        if _finished(folder, identity, resume):
             logger.info("%s holds the finished tuning", folder)
             shutil.rmtree(folder / WORK, ignore_errors=True)
             return load_tuned(folder, device=model.device)
         work = folder / WORK
-        write_json(folder / RUN, identity)
+        write_json(folder / RUN, identity.to_dict())
         with trl_run.by_itself():
             trl_run.save_base(model, work)
             trainer, stopped = train(work)
@@ -240,7 +241,7 @@ def _tune(
     return result
 
 
-def _finished(folder: Path, identity: dict[str, Any], resume: bool) -> bool:
+def _finished(folder: Path, identity: Identity, resume: bool) -> bool:
     """Whether the folder holds this run's result; ValueError where it holds another run."""
     if not resume:
         for path in (folder / RUN, folder / RESULT):
@@ -249,13 +250,12 @@ def _finished(folder: Path, identity: dict[str, Any], resume: bool) -> bool:
             shutil.rmtree(path, ignore_errors=True)
     if not (folder / RUN).exists():
         return False
-    before = read_json(folder / RUN)
-    if before != identity:
-        differing = [key for key in identity if before.get(key) != identity[key]]
-        raise ValueError(
-            f"out={str(folder)!r} holds a tuning with other {', '.join(differing)}: give the same, another folder, "
-            "or resume=False to replace it"
-        )
+    path = folder / RUN
+    identity.check(
+        Identity.from_dict(read_json(path, dict), path),
+        folder,
+        "give the same, another folder, or resume=False to replace it",
+    )
     return (folder / RESULT).exists()
 
 

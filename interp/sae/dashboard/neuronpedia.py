@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.files import atomic_write
+from interp.core.messages import check_name
 from interp.models.sites import Site
 from interp.sae.dashboard.features import Example, Feature, FeatureTable
 
@@ -62,8 +63,10 @@ def export_neuronpedia(
         The source's folder.
 
     Raises:
-        ValueError: the table's site has no layer, so the source can't be named.
+        ValueError: the table's site has no layer, so the source can't be named; a name that can't be a folder's.
     """
+    check_name("model_id", model_id)
+    check_name("source_set", source_set)
     site = Site.parse(table.site)
     if site.layer is None:
         raise ValueError(f"site {table.site} has no layer, but Neuronpedia names a source by its layer")

@@ -127,13 +127,13 @@ def _read(source: Any) -> tuple[Dictionary, Entry]:
         dictionary = load_sae(folder)
         name, history = folder.resolve().name, History.read(folder)
         metrics = folder / METRICS_FILE
-        evaluation = _own_evaluation(metrics) if metrics.is_file() else None
+        evaluation = SAEEvaluation.of(dictionary, metrics) if metrics.is_file() else None
     elif isinstance(source, Dictionary):
         dictionary, name, history, evaluation = source, source.architecture, History(), None
     else:
         dictionary, name, history, evaluation = source.sae, source.name, source.history, None
         if source.out is not None and (source.out / METRICS_FILE).is_file():
-            evaluation = _own_evaluation(source.out / METRICS_FILE)
+            evaluation = SAEEvaluation.of(dictionary, source.out / METRICS_FILE)
     entry = Entry(
         name=name,
         architecture=dictionary.architecture,
@@ -143,15 +143,6 @@ def _read(source: Any) -> tuple[Dictionary, Entry]:
         history=history or None,
     )
     return dictionary, entry
-
-
-def _own_evaluation(path: Path) -> SAEEvaluation | None:
-    """A run's metrics, if they are of the SAE as it was trained."""
-    evaluation = SAEEvaluation.load(path)
-    if evaluation.differs:
-        logger.warning("%s is left out, the SAE was measured with %s", path, ", ".join(evaluation.differs))
-        return None
-    return evaluation
 
 
 def _tell_apart(entries: list[Entry]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from scipy.sparse import coo_matrix, csr_array
 from scipy.stats import norm, truncnorm
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
@@ -130,6 +132,10 @@ def test_removal_imputes_and_drops():
         row_removal_curve([3, 0, 2, 1], X, y, X, y, fractions=(1.0,))
     with pytest.raises(ValueError, match="4 rows need 4 values"):
         row_removal_curve([3, 0], X, y, X, y)
+    one_class_left = row_removal_curve(
+        [0, 1, 2, 3], X, np.array([1, 1, 0, 0]), X, np.array([0, 0, 0, 1]), fractions=(0.5,)
+    )
+    np.testing.assert_array_equal(one_class_left, [0.75])
 
 
 def test_bad_tables():
@@ -164,6 +170,34 @@ def test_knn_shapley_against_enumeration(k):
     np.testing.assert_allclose(knn_shapley(X, y, X_val, y_val, k), exact, atol=1e-14)
     one_each = exact_shapley(knn_utility(X, y, X_val, y_val, np.arange(9), k)).values
     np.testing.assert_allclose(one_each, exact, atol=1e-14)
+
+
+def test_knn_shapley_of_sparse_far_and_many_rows(monkeypatch):
+    """Distances don't depend on the origin, so neither do values; the rows lie on a grid that 1e8 leaves exact."""
+    rng = np.random.default_rng(0)
+    X, X_val = (rng.integers(-512, 512, (n, 6)) / 64 * (rng.random((n, 6)) < 0.5) for n in (60, 40))
+    y, y_val = rng.integers(0, 3, 60), rng.integers(0, 3, 40)
+    values = knn_shapley(X, y, X_val, y_val, 5)
+    for kind in (csr_array, coo_matrix):
+        np.testing.assert_array_equal(knn_shapley(kind(X), y, kind(X_val), y_val, 5), values)
+    np.testing.assert_allclose(knn_shapley(X + 1e8, y, X_val + 1e8, y_val, 5), values, rtol=0, atol=1e-12)
+    monkeypatch.setattr("classic_ml.valuation.knn.CELLS_AT_A_TIME", 7 * 60)
+    np.testing.assert_allclose(knn_shapley(X, y, X_val, y_val, 5), values, rtol=0, atol=1e-12)
+    game = knn_utility(csr_array(X + 0.0), y, csr_array(X_val), y_val, np.arange(60), 5)
+    assert game(np.arange(60)) == pytest.approx(values.sum())
+    with pytest.raises(ValueError, match=r"device = 'gpu'"):
+        knn_shapley(X, y, X_val, y_val, device="gpu")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_knn_values_on_a_gpu():
+    rng = np.random.default_rng(0)
+    X, X_val = rng.standard_normal((300, 4)), rng.standard_normal((50, 4))
+    y, y_val = rng.integers(0, 2, 300), rng.integers(0, 2, 50)
+    for value in (knn_shapley, two_d_knn):
+        options = {"n_permutations": 3, "random_state": 0} if value is two_d_knn else {}
+        here, there = (value(X, y, X_val, y_val, device=device, **options) for device in ("cpu", "cuda"))
+        np.testing.assert_allclose(there, here, rtol=0, atol=1e-12)
 
 
 def test_knn_game_of_owners():

@@ -8,11 +8,15 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import BaggingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -185,6 +189,53 @@ def test_any_weak_learner_and_score(table):
         TwoDOOB(n_estimators=2, scoring=lambda t, p: 1.0).fit(X, y)
 
 
+class Counting(BaseEstimator, ClassifierMixin):
+    """Predicts the most frequent class of its bag by weights, and refuses a bag of one class as many do."""
+
+    def fit(self, X, y, sample_weight=None):
+        weight = np.ones(len(y)) if sample_weight is None else sample_weight
+        self.classes_, totals = np.unique(y), np.bincount(y, weight)
+        if (totals > 0).sum() < 2:
+            raise ValueError("one class")
+        self.most_ = totals.argmax()
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.most_)
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [SVC(), LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression()), Counting()],
+)
+def test_a_bag_of_one_class_predicts_it(learner):
+    """A bag has the one row of class b with probability 1 - (11/12)^12 = 0.65."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((12, 2)), np.array(["a"] * 11 + ["b"])
+    valued = TwoDOOB(learner, n_estimators=60, max_features=1.0, random_state=0).fit(X, y)
+    (bag,) = valued.ensembles_
+    without = [11 not in samples for samples in bag.estimators_samples_]
+    assert 5 < sum(without) < 40
+    constant = [isinstance(model, DummyClassifier) for model in bag.estimators_]
+    assert constant == without
+    assert valued.data_oob_[11] == 0  # whoever judges it hasn't seen its class
+    assert set(bag.predict(X)) <= {"a", "b"}
+    if isinstance(learner, Counting):
+        assert valued.data_oob_[:11].tolist() == [1] * 11
+    np.testing.assert_array_equal(valued.cell_values_, cell_by_cell(valued, X, y))
+
+
+def test_wrapping_a_learner_changes_no_bit(table):
+    X, y = table
+    for learner in (DecisionTreeClassifier(max_features="sqrt"), make_pipeline(LogisticRegression())):
+        valued = TwoDOOB(learner, n_estimators=15, max_features=4, random_state=0).fit(X, y)
+        plain = BaggingClassifier(learner, n_estimators=15, max_features=4, random_state=0).fit(X, y)
+        for ours, its, f in zip(
+            valued.ensembles_[0].estimators_, plain.estimators_, plain.estimators_features_, strict=True
+        ):
+            np.testing.assert_array_equal(ours.predict_proba(X[:, f]), its.predict_proba(X[:, f]))
+
+
 def test_frames_keep_their_names(table):
     X, y = table
     frame = pd.DataFrame(X, columns=list("uvwxyz"), index=[f"r{i}" for i in range(60)])
@@ -292,6 +343,9 @@ def test_bad_data(table):
         TwoDOOB().fit(X, y[:-1])
     with pytest.raises(ValueError, match="1 sample"):
         TwoDOOB().fit(X[:1], y[:1])
+    for estimator in (None, DecisionTreeRegressor()):
+        with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
+            TwoDOOB(estimator).fit(X, None)
 
 
 def test_bad_triggers():

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import mean_squared_error
+from sklearn.metrics import get_scorer, mean_squared_error
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.svm import SVC
 
 from classic_ml.valuation.groups import by_owner, owners
 from classic_ml.valuation.models import ModelScore, model_utility
 from classic_ml.valuation.shapley import exact_shapley
 from classic_ml.valuation.utility import ClosedForm, Utility, as_game, as_utility
+from interp.core.identity import Identity
 
 
 def total(indices: np.ndarray) -> float:
@@ -54,18 +65,51 @@ def test_the_memo_file_spares_an_interrupted_run_its_evaluations(tmp_path):
         return float(len(s))
 
     sets = [[0], [1], [2], [3], [4]]
+    about = Identity.of("memo of utilities", worth="length")
     with pytest.raises(KeyboardInterrupt):
-        Utility(slow, memo_file=path).many(sets)
-    resumed = Utility(lambda s: float(len(s)), memo_file=path)
+        Utility(slow, memo_file=path, identity=about).many(sets)
+    resumed = Utility(lambda s: float(len(s)), memo_file=path, identity=about)
     assert resumed.many(sets).tolist() == [1] * 5
     assert resumed.n_evaluations == 2
-    with pytest.raises(ValueError, match="another utility"):
-        Utility(total, memo_file=path, fingerprint="b")
+    other = Identity.of("memo of utilities", worth="sum")
+    with pytest.raises(ValueError, match="worth was 'length' there and is 'sum' here; name another file"):
+        Utility(total, memo_file=path, identity=other)
     with pytest.raises(ValueError, match=r"memo_file = .* is a folder"):
         Utility(total, memo_file=tmp_path)
-    path.write_bytes(b"not safetensors")
-    with pytest.raises(ValueError, match="not a file of utilities"):
-        Utility(total, memo_file=path)
+
+
+def test_a_plain_function_is_known_by_what_it_does(tmp_path):
+    def weigh(weight: float, *, squared: bool = False):
+        if squared:
+            return Utility(lambda s: weight * len(s) ** 2, memo_file=tmp_path / "u")
+        return Utility(lambda s: weight * len(s), memo_file=tmp_path / "u")
+
+    assert weigh(2.0).many([[0, 1], [2]]).tolist() == [4, 2]
+    again = weigh(2.0)
+    assert again.many([[0, 1], [2]]).tolist() == [4, 2]
+    assert again.n_evaluations == 0
+    with pytest.raises(ValueError, match=r"function.*closure\.weight was 2\.0 there and is 3\.0 here"):
+        weigh(3.0)
+    with pytest.raises(ValueError, match=r"function.*code was"):
+        weigh(2.0, squared=True)
+
+
+def test_a_damaged_memo_is_refused(tmp_path):
+    path = tmp_path / "u.safetensors"
+    Utility(total, memo_file=path).many([[1], [2], [3]])
+    whole = path.read_bytes()
+    assert len(Utility(total, memo_file=path).memo) == 3
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        changed = bytearray(whole)
+        changed[rng.integers(len(whole))] ^= 1 << rng.integers(8)
+        path.write_bytes(bytes(changed))
+        with pytest.raises(ValueError, match=r"u\.safetensors"):
+            Utility(total, memo_file=path)
+    for cut in (0, 5, 200, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(ValueError, match=r"u\.safetensors"):
+            Utility(total, memo_file=path)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +183,10 @@ def test_who_owns_what():
         ([], "an owner for every row"),
         ([0, 1, np.nan], "row 2 has no owner"),
         (["a", None], "row 1 has no owner"),
+        (["a", pd.NA], "row 1 has no owner"),
+        (pd.Series([1, 2, pd.NA], dtype="Int64"), "row 2 has no owner"),
+        (pd.Series(["a", None], dtype="category"), "row 1 has no owner"),
+        (pd.to_datetime(["2026-01-01", None]), "row 1 has no owner"),
     ],
 )
 def test_owners_that_do_not_cover(groups, match):
@@ -186,8 +234,83 @@ def test_metrics_by_name_and_by_function():
     with pytest.raises(ValueError, match="inconsistent"):
         model_utility(Ridge(), X, y[:-1], X, y, empty_value=0.0)
     moving = LogisticRegression(random_state=np.random.RandomState(0))
-    with pytest.raises(ValueError, match="random_state is a generator"):
-        model_utility(moving, X, y > 0, X, y > 0, empty_value=0.5)
+    for model in (moving, make_pipeline(StandardScaler(), moving)):
+        with pytest.raises(ValueError, match="random_state is a generator"):
+            model_utility(model, X, y > 0, X, y > 0, empty_value=0.5)
+
+
+@pytest.fixture(scope="module")
+def three_classes():
+    """Train and test rows of three classes, named by strings; 7, 6 and 7 of the test rows are of each."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 2))
+    y = np.array(["a", "b", "c"])[np.argsort(np.argsort(x[:, 0])) // 20]
+    test = np.concatenate([np.flatnonzero(y == c)[:n] for c, n in (("a", 7), ("b", 6), ("c", 7))])
+    train = np.setdiff1d(np.arange(60), test)
+    return x[train], y[train], x[test], y[test]
+
+
+EPS = np.finfo(np.float64).eps  # where scikit-learn clips probabilities
+
+
+def test_log_loss_of_samples_that_lack_classes(three_classes):
+    X, y, X_test, y_test = three_classes
+    score = ModelScore(LogisticRegression(), X, y, X_test, y_test, "neg_log_loss")
+    # 13 of 20 rows are not of class a; each costs -log(eps), the others nothing.
+    assert score(np.flatnonzero(y == "a")[:4]) == pytest.approx(13 / 20 * np.log(EPS), rel=1e-12)
+    rows = np.flatnonzero(y != "b")[:12]
+    model = LogisticRegression().fit(X[rows], y[rows])
+    p = dict(zip(model.classes_, model.predict_proba(X_test).T, strict=True))
+    costs = [np.log(EPS) if c == "b" else np.log(p[c][i]) for i, c in enumerate(y_test)]
+    assert score(rows) == pytest.approx(np.mean(costs), rel=1e-12)
+    everything = np.arange(len(y))
+    model = LogisticRegression().fit(X, y)
+    assert score(everything) == get_scorer("neg_log_loss")(model, X_test, y_test)
+
+
+def test_a_test_class_that_no_training_row_has_is_never_predicted(three_classes):
+    X, y, X_test, y_test = three_classes
+    known = y != "c"
+    score = ModelScore(LogisticRegression(), X[known], y[known], X_test, y_test, "neg_log_loss")
+    assert score(np.flatnonzero(y[known] == "a")) == pytest.approx(13 / 20 * np.log(EPS), rel=1e-12)
+
+
+def auc(positive, scores):
+    """Share of pairs in the right order, ties by half."""
+    gaps = scores[positive][:, None] - scores[~positive][None]
+    return np.mean((gaps > 0) + 0.5 * (gaps == 0))
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(), SVC(), make_pipeline(StandardScaler(), SVC())])
+def test_roc_auc_of_samples_of_one_class_is_that_of_a_constant(three_classes, model):
+    X, y, X_test, y_test = three_classes
+    score = ModelScore(model, X, y == "a", X_test, y_test == "a", "roc_auc")
+    for value in ("a", "b"):
+        assert score(np.flatnonzero(y == value)[:5]) == 0.5
+    rows = np.arange(12)
+    scores = clone(model).fit(X[rows], y[rows] == "a").decision_function(X_test)
+    assert score(rows) == pytest.approx(auc(y_test == "a", scores), rel=1e-12)
+
+
+def test_roc_auc_over_three_classes(three_classes):
+    X, y, X_test, y_test = three_classes
+    score = ModelScore(LogisticRegression(), X, y, X_test, y_test, "roc_auc_ovr")
+    assert score(np.flatnonzero(y == "b")) == 0.5
+    rows = np.flatnonzero(y != "b")[:12]
+    p = LogisticRegression().fit(X[rows], y[rows]).predict_proba(X_test)
+    by_class = [auc(y_test == "a", p[:, 0]), 0.5, auc(y_test == "c", p[:, 1])]
+    assert score(rows) == pytest.approx(np.mean(by_class), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["accuracy", "f1_macro", "neg_brier_score", "average_precision", "balanced_accuracy"],
+)
+def test_every_sample_has_a_score(three_classes, metric):
+    X, y, X_test, y_test = three_classes
+    y, y_test = (y == "a").astype(int), (y_test == "a").astype(int)
+    u = model_utility(LogisticRegression(), X, y, X_test, y_test, metric, empty_value=0.0)
+    assert np.isfinite(u.many([[i] for i in range(len(y))])).all()
 
 
 def test_a_memo_of_another_model_is_refused(tmp_path):
@@ -204,5 +327,81 @@ def test_a_memo_of_another_model_is_refused(tmp_path):
     again = make(1.0)
     again.masks(np.eye(2, dtype=bool))
     assert again.n_evaluations == 0
-    with pytest.raises(ValueError, match="another utility"):
+    with pytest.raises(ValueError, match=r"estimator\.params\.alpha was 1\.0 there and is 2\.0 here"):
         make(2.0)
+
+
+def test_a_memo_sees_all_of_an_estimator_and_of_the_data(tmp_path):
+    """What scikit-learn leaves out of an estimator's text: the end of a mapping of 40 entries, of a long pipeline."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((80, 3)), np.tile(np.arange(40), 2)
+
+    def weighted(last: float):
+        return LogisticRegression(class_weight={**dict.fromkeys(range(39), 1.0), 39: last})
+
+    def piped(last: float):
+        return make_pipeline(*(MinMaxScaler((0, k)) for k in range(1, 40)), Ridge(alpha=last))
+
+    for name, build in (("weights", weighted), ("steps", piped)):
+        path = tmp_path / name
+
+        def make(last, table, build=build, path=path):
+            return model_utility(build(last), table, y, X, y, empty_value=0.0, memo_file=path)
+
+        first = make(1.0, X)([0, 1, 39])
+        again = make(1.0, X.copy())
+        assert (again([0, 1, 39]), again.n_evaluations) == (first, 0)
+        with pytest.raises(ValueError, match=r"estimator.* was 1\.0 there and is 99\.0 here"):
+            make(99.0, X)
+        changed = X.copy()
+        changed[50, 1] += 1e-9
+        for other in (changed, pd.DataFrame(X), csr_array(X), X.astype(np.float32)):
+            with pytest.raises(ValueError, match="another memo of utilities: X"):
+                make(1.0, other)
+
+
+def test_a_memo_of_a_callable_metric_is_resumed_and_known_by_its_code(tmp_path):
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    y = X[:, 0]
+
+    def make(factor: float, power: int):
+        if power == 2:
+            metric = lambda true, predicted: -factor * np.mean((true - predicted) ** 2)  # noqa: E731
+        else:
+            metric = lambda true, predicted: -factor * np.mean((true - predicted) ** 4)  # noqa: E731
+        return model_utility(Ridge(), X, y, X, y, metric, empty_value=0.0, memo_file=tmp_path / "m")
+
+    first = make(1.0, 2)([0, 1, 2])
+    again = make(1.0, 2)
+    assert (again([0, 1, 2]), again.n_evaluations) == (first, 0)
+    for factor, power in ((2.0, 2), (1.0, 4)):
+        with pytest.raises(ValueError, match="another memo of utilities: metric"):
+            make(factor, power)
+
+
+def test_another_process_resumes_a_memo(tmp_path):
+    code = (
+        "import sys, numpy as np\n"
+        "from scipy.sparse import csr_array\n"
+        "from sklearn.linear_model import Ridge\n"
+        "from sklearn.metrics import mean_squared_error\n"
+        "from classic_ml.valuation import model_utility\n"
+        "X = np.random.default_rng(0).standard_normal((20, 3))\n"
+        "data = csr_array(X), X[:, 0], X, X[:, 0]\n"
+        "for k, metric in enumerate((mean_squared_error, lambda t, p: -abs(t - p).mean())):\n"
+        "    u = model_utility(Ridge(), *data, metric, empty_value=0.0, memo_file=sys.argv[1] + str(k))\n"
+        "    print(u([1, 2, 3]), u.n_evaluations)"
+    )
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", code, tmp_path / "m"],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[3],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for seed in ("1", "2")
+    ]
+    assert told[0][::2] == told[1][::2]
+    assert (told[0][1::2], told[1][1::2]) == (["1", "1"], ["0", "0"])

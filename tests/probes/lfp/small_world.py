@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from interp.models.chat_endpoint import ChatReply, Message
+from interp.models.chat import ChatReply, Message
 from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
 from interp.probes.lfp.config import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,15 @@ def test_an_endpoint_that_is_not_there_is_known_at_once(folders: dict[str, str],
         call(
             *arguments(folders, tmp_path / "out", "--base-url", "http://127.0.0.1:9/v1", "--chat-model", "m")
         )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_extra_is_known_before_the_model_writes(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "trl", None)
+    with pytest.raises(ImportError, match=r"interp-toolkit\[feedback\]"):
+        call(*arguments(folders, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 

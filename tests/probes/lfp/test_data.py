@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from interp.probes.lfp.data import LFPData, beginnings, kept_data, lexicon_data, load_pairs
+from interp.probes.lfp.lexicon import vader_lexicon
 from interp.probes.lfp.tuning import PreferencePair
 from tests.probes.lfp.small_world import LEXICON, SUBJECTS, small_data, small_model
 
@@ -42,6 +44,16 @@ def test_without_texts_the_model_writes_them() -> None:
         model, templates=TEMPLATES, lexicon=LEXICON, n_texts=40, n_triples=4, n_prompts=9, max_new_tokens=5
     )
     assert data == again
+
+
+def test_what_is_missing_or_refused_is_known_before_the_model_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interp.probes.lfp.data.continuations", None)
+    vader_lexicon.cache_clear()
+    monkeypatch.setitem(sys.modules, "vaderSentiment.vaderSentiment", None)
+    with pytest.raises(ImportError, match=r"interp-toolkit\[feedback\]"):
+        lexicon_data(small_model())
+    with pytest.raises(ValueError, match="no positive word is left"):
+        lexicon_data(small_model(), templates=TEMPLATES, lexicon={"unknown": 1.0})
 
 
 def test_beginnings_have_two_to_ten_words() -> None:

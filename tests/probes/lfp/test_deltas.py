@@ -22,6 +22,9 @@ def test_two_triples_by_hand() -> None:
     assert found.effect[:3] == pytest.approx([3 / 2**0.5, 0.0, 0.0])
     assert np.isinf(found.effect[3])
     assert found.top(2) == [3, 0]
+    assert found.rows(1) == [
+        {"layer": 1, "latent": 0, "positive": 2.0, "negative": 1.0, "contrast": 1.0, "effect": None}
+    ]
 
 
 @pytest.mark.parametrize("seed", range(3))

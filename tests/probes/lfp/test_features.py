@@ -137,7 +137,7 @@ def test_triples_are_read_in_their_order_and_repeated_texts_once(
 
 
 def test_what_cannot_be_read_is_named(deep: LanguageModel, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(ValueError, match=r"text 1 \('x'\) has no token behind position 0"):
+    with pytest.raises(ValueError, match=r"text 1 \('x'\) has no token that counts"):
         collect_features(deep, ["it was", "x"], SAES)
     with pytest.raises(ValueError, match="texts = "):
         collect_features(deep, [], SAES)

@@ -104,11 +104,11 @@ def test_what_is_there_is_used_and_other_settings_are_refused(
     assert again.quality == first.quality
     assert torch.equal(load_sae(tmp_path / "layer-1").W, first[1].W)
     assert load_feedback_saes(tmp_path).quality == first.quality
-    with pytest.raises(ValueError, match="steps = 60, now it is 61"):
+    with pytest.raises(ValueError, match="steps was 60 there and is 61 here"):
         train_feedback_saes(tiny_llama, TEXTS, [1], **{**HOW, "steps": 61}, out=tmp_path)
-    with pytest.raises(ValueError, match="text = "):
+    with pytest.raises(ValueError, match="text was "):
         train_feedback_saes(tiny_llama, TEXTS[1:], [1], **HOW, out=tmp_path)
-    with pytest.raises(ValueError, match="weights = "):
+    with pytest.raises(ValueError, match="weights was "):
         train_feedback_saes(tiny_gpt2, TEXTS, [1], **HOW, out=tmp_path)
 
 
