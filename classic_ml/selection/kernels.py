@@ -19,7 +19,8 @@ from classic_ml.selection.distances import (
     double_device,
     squared_distances,
 )
-from classic_ml.selection.potential_file import PotentialFile, array_digest
+from classic_ml.selection.potential_file import PotentialFile
+from interp.core.bit_sums import array_digest
 from interp.core.identity import Identity
 from interp.core.messages import at_least, one_of
 from interp.core.progress import progress

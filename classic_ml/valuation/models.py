@@ -61,16 +61,8 @@ class ModelScore:
 
     def identity(self) -> Identity:
         """All that the score of some rows depends on."""
-        parts = {name: _plain(getattr(self, name)) for name in ("X", "y", "X_test", "y_test")}
+        parts = {name: getattr(self, name) for name in ("X", "y", "X_test", "y_test")}
         return Identity.of(MEMO, estimator=self.estimator, metric=self.metric, **parts)
-
-
-def _plain(data: Any) -> Any:
-    """Sparse matrices as arrays: their other state differs between equal ones."""
-    if not hasattr(data, "tocoo"):
-        return data
-    rows = data.tocsr().sorted_indices()
-    return {"shape": rows.shape, "values": rows.data, "columns": rows.indices, "ends": rows.indptr}
 
 
 def model_utility(

@@ -156,6 +156,10 @@ def _describe(value: Any, where: str, above: tuple[int, ...]) -> Any:
         return _tensor(value, where)
     if isinstance(value, np.ndarray):
         return _array(value, where, above)
+    if hasattr(
+        value, "tocsr"
+    ):  # scipy's matrices: equal ones differ in flags and in the order of their entries
+        return _sparse(value)
     if id(value) in above:
         return {"$cycle": len(above) - above.index(id(value))}
     above = (*above, id(value))
@@ -187,6 +191,13 @@ def _array(value: np.ndarray, where: str, above: tuple[int, ...]) -> dict[str, A
         }
     digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
     return {"$array": value.dtype.str, "shape": list(value.shape), "sha256": digest}
+
+
+def _sparse(value: Any) -> dict[str, Any]:
+    rows = value.tocsr(copy=True)
+    rows.sum_duplicates()
+    parts = {name: _array(getattr(rows, name), name, ()) for name in ("data", "indices", "indptr")}
+    return {"$sparse": value.format, "shape": list(value.shape), **parts}
 
 
 def _mapping(value: Mapping[Any, Any], where: str, above: tuple[int, ...]) -> Any:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import make_scorer
 from sklearn.pipeline import make_pipeline
@@ -137,6 +138,21 @@ def test_a_function_is_its_code_and_what_the_code_uses(monkeypatch):
 def test_what_cannot_be_told_from_its_like_is_refused(make):
     with pytest.raises(TypeError, match=r"memo\.thing\[0\] is a .*(told apart|told from its like)"):
         describe({"thing": [make()]}, "memo")
+
+
+def test_equal_sparse_matrices_are_one_however_their_entries_lie():
+    dense = np.array([[0, 2.0, 0], [1, 0, 3]])
+    one = sparse.csr_matrix(dense)
+    other = sparse.csr_matrix(
+        (np.array([3.0, 1, 2]), (np.array([1, 1, 0]), np.array([2, 0, 1]))), shape=(2, 3)
+    )
+    unsorted = sparse.csr_matrix((one.data[[0, 2, 1]], one.indices[[0, 2, 1]], one.indptr), shape=(2, 3))
+    texts = {canonical(describe(m)) for m in (one, other, unsorted, one.copy())}
+    assert len(texts) == 1
+    assert (
+        len(texts | {canonical(describe(m)) for m in (one.tocsc(), 2 * one, one.astype(np.float32), dense)})
+        == 5
+    )
 
 
 def test_a_cycle_ends():
