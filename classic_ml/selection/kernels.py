@@ -19,7 +19,8 @@ from classic_ml.selection.distances import (
     double_device,
     squared_distances,
 )
-from classic_ml.selection.potential_file import PotentialFile, array_digest
+from classic_ml.selection.potential_file import PotentialFile
+from interp.core.bit_sums import tensor_digest
 from interp.core.identity import Identity
 from interp.core.messages import at_least, one_of
 from interp.core.progress import progress
@@ -165,7 +166,11 @@ class PoolKernel:
             )
         pool = self.about["pool"]
         about = self.about | {
-            "pool": {"shape": pool.shape, "dtype": str(pool.dtype), "digest": array_digest(pool)}
+            "pool": {
+                "shape": pool.shape,
+                "dtype": str(pool.dtype),
+                "digest": tensor_digest(torch.from_numpy(np.ascontiguousarray(pool))),
+            }
         }
         return Identity.of("kernel potential", **about, block_size=self.block_size)
 

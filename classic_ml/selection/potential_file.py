@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from interp.core.identity import Identity, canonical
 from interp.core.tensor_files import read_tensors, tensor_layout
 
 SECONDS_BETWEEN_SAVES = 30.0
-_PIECE = 2**19  # words of 8 bytes
 
 
 class PotentialFile:
@@ -69,35 +67,3 @@ class PotentialFile:
 
 def _sha256(done: int, sums: Float[Tensor, " n"]) -> str:
     return hashlib.sha256(np.int64(done).tobytes() + sums.numpy().tobytes()).hexdigest()
-
-
-def array_digest(X: np.ndarray) -> str:
-    """What every bit of an array goes into, with its dtype and shape, at about a second a gigabyte.
-
-    Per 4 MiB two sums modulo 2^64 are hashed: of its 8-byte words, and of their upper halves, each times odd numbers.
-    One word changed shows for certain, several but for a chance of 2^-33. (The first sum alone would let two changed
-    sign bits cancel: an odd number times 2^63 is 2^63.) SHA-256 of all bytes would take five times as long.
-    """
-    low, high = _odd_numbers()
-    digest = hashlib.sha256(f"{X.dtype.str} {X.shape}".encode())
-    X = X.reshape(len(X), -1)
-    rows = max(1, 8 * _PIECE // max(1, X[:1].nbytes))
-    for a in range(0, len(X), rows):
-        data = np.ascontiguousarray(X[a : a + rows]).reshape(-1).view(np.uint8)
-        if len(data) % 8:
-            data = np.concatenate([data, np.zeros(-len(data) % 8, np.uint8)])
-        words = data.view(np.uint64)
-        for piece in (words[b : b + _PIECE] for b in range(0, len(words), _PIECE)):
-            sums = [
-                np.dot(piece, low[: len(piece)]),
-                np.dot(piece >> np.uint64(32), high[: len(piece)]),
-            ]
-            digest.update(np.array([len(piece), *sums], np.uint64).tobytes())
-    return digest.hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _odd_numbers() -> tuple[np.ndarray, np.ndarray]:
-    numbers = np.random.default_rng(0).integers(2**64 - 1, size=(2, _PIECE), dtype=np.uint64)
-    low, high = numbers | np.uint64(1)
-    return low, high
