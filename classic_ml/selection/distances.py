@@ -95,7 +95,8 @@ class PoolRows:
 
     def all(self) -> Float[Tensor, "n d"]:
         """Every row in X's precision: one copy of the pool."""
-        out = torch.empty(self.X.shape, dtype=torch.from_numpy(self.X[:0]).dtype, device=self.device)
+        dtype = torch.float32 if self.X.dtype == np.float32 else torch.float64
+        out = torch.empty(self.X.shape, dtype=dtype, device=self.device)
         for a in range(0, self.n, CHUNK):
             out[a : a + CHUNK] = self.exact(slice(a, a + CHUNK))
         return out

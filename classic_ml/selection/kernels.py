@@ -109,7 +109,7 @@ class PoolKernel:
         if (np.diagonal(K) < 0).any():
             raise ValueError("a precomputed kernel has a negative diagonal entry, so it is no inner product")
         place = double_device(device)
-        values = torch.from_numpy(K).to(place)
+        values = torch.from_numpy(np.ascontiguousarray(K)).to(place)
         return cls(
             len(K),
             lambda rows, columns: values[rows][:, columns],
@@ -164,10 +164,9 @@ class PoolKernel:
                 "this PoolKernel doesn't say what its values depend on, so its potential can't be kept; build it with "
                 "from_rows or from_matrix, or give about={'pool': array, ...}"
             )
-        pool = self.about["pool"]
-        about = self.about | {
-            "pool": {"shape": pool.shape, "dtype": str(pool.dtype), "digest": array_digest(pool)}
-        }
+        pool = np.ascontiguousarray(self.about["pool"])
+        digest = tensor_digest(torch.from_numpy(pool))
+        about = self.about | {"pool": {"shape": pool.shape, "dtype": str(pool.dtype), "digest": digest}}
         return Identity.of("kernel potential", **about, block_size=self.block_size)
 
 

@@ -115,5 +115,5 @@ def _means(X: np.ndarray, groups: Any) -> Float[np.ndarray, "things d"]:
     sums = torch.zeros(len(counts), X.shape[1], dtype=torch.float64)
     for a in range(0, len(X), 4096):
         part = torch.from_numpy(groups[a : a + 4096].astype(np.int64))
-        sums.index_add_(0, part, torch.from_numpy(X[a : a + 4096]).double())
+        sums.index_add_(0, part, torch.from_numpy(X[a : a + 4096].astype(np.float64)))
     return (sums.numpy() / counts[:, None]).astype(X.dtype)

@@ -98,6 +98,17 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
         RDSSSelector(5, sigma=1.0, potential_file=path).fit(X)
 
 
+def test_one_bit_or_two_signs_make_another_pool(tmp_path: Path) -> None:
+    path = tmp_path / "mu.safetensors"
+    RDSSSelector(5, sigma=1.0, potential_file=path).fit(X[::-1])
+    signs, bit = X[::-1].copy(), X[::-1].copy()
+    signs[[1, 4], 2] *= -1
+    bit[50, 1] = np.nextafter(bit[50, 1], 2)
+    for other in (signs, bit):
+        with pytest.raises(ValueError, match=r"pool\.digest"):
+            RDSSSelector(5, sigma=1.0, potential_file=path).fit(other)
+
+
 def test_a_kernel_function_is_known_by_its_code(tmp_path: Path) -> None:
     path = tmp_path / "mu.safetensors"
     width = 2.0
