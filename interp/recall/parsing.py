@@ -106,39 +106,24 @@ def parse_answer(
         ValueError: no pairs, a pair asked twice, or an unknown value of duplicates.
     """
     one_of("duplicates", duplicates, DUPLICATES)
-    asked = {_key(u, v): (u, v) for u, v in pairs}
-    if not asked or len(asked) < len(pairs):
-        raise ValueError(f"pairs: expected at least one and none twice, got {len(pairs)}")
+    if not pairs:
+        raise ValueError("pairs: expected at least one, got 0")
     names = Names(dict.fromkeys((*nodes, *(name for pair in pairs for name in pair))))
+    asked = {frozenset((names.spelled(u), names.spelled(v))): (u, v) for u, v in pairs}
+    if len(asked) < len(pairs):
+        raise ValueError(f"pairs: expected none twice, got {len(asked)} different ones of {len(pairs)}")
     # Drafts are blanked, not cut: offsets stay those of the text.
     clean = _THOUGHTS.sub(lambda m: " " * len(m[0]), text)
 
-    said: dict[frozenset[str], list[_Said]] = {}
-    unread: list[Span] = []
-    left = clean
-    turned_round = bool(_TURNED_ROUND.search(clean))
-    for form, reader in STRUCTURED.items():
-        used: list[Span] = []
-        whole = {"matrix": None, "adjacency": None}
-        for found in reader(left, names):
-            heading = heading_above(clean, found.span[0], names) if form != "headed_lists" else []
-            doubtful = heading and contradicts(heading, whole.get(form, found.answer))
-            if doubtful or (turned_round and form in ("matrix", "items", "nested")):
-                continue
-            used.append(found.reach or found.span)
-            said.setdefault(_key(found.u, found.v), []).append(
-                _Said(found.answer, form, found.span, found.digit, False)
-            )
-        left = _blanked(left, used)
+    said, left = _structured(clean, names)
     prose = read_prose(left, names, said.keys())
     for statement in prose.statements:
-        for pair, answer in statement.said:
-            key = _key(*pair)
-            said.setdefault(key, []).append(
-                _Said(float(answer), "sentences", statement.span, None, statement.corrects)
+        for couple, tied in statement.said:
+            said.setdefault(couple, []).append(
+                _Said(float(tied), "sentences", statement.span, None, statement.corrects)
             )
     left = _blanked(left, [statement.span for statement in prose.statements])
-    unread += prose.unread + _withdraw(said, prose)
+    unread = prose.unread + _withdraw(said, prose)
 
     strangers = [m.span() for m in ITEM_OF_ANYONE.finditer(left) if not _of_known(m[0], names)]
     explicit = [
@@ -179,8 +164,24 @@ def parse_answer(
     )
 
 
-def _key(u: str, v: str) -> frozenset[str]:
-    return frozenset(re.sub(r"[ _]+", " ", name).casefold() for name in (u, v))
+def _structured(text: str, names: Names) -> tuple[dict[frozenset[str], list[_Said]], str]:
+    """What all forms but sentences say of pairs, and the text without what they were read from."""
+    said: dict[frozenset[str], list[_Said]] = {}
+    turned_round = bool(_TURNED_ROUND.search(text))
+    left = text
+    for form, reader in STRUCTURED.items():
+        used: list[Span] = []
+        for found in reader(left, names):
+            heading = [] if form == "headed_lists" else heading_above(text, found.span[0], names)
+            if heading and contradicts(heading, None if form in ("matrix", "adjacency") else found.answer):
+                continue
+            if turned_round and form in ("matrix", "items", "nested"):
+                continue
+            used.append(found.reach or found.span)
+            answer = _Said(found.answer, form, found.span, found.digit, False)
+            said.setdefault(frozenset((found.u, found.v)), []).append(answer)
+        left = _blanked(left, used)
+    return said, left
 
 
 def _of_known(item: str, names: Names) -> bool:
@@ -210,7 +211,7 @@ def _withdraw(said: dict[frozenset[str], list[_Said]], prose: Reading) -> list[S
         kept = []
         for s in every:
             wrong = s.form != "sentences" and any(s.span[1] <= at for at in prose.withdrawals)
-            doubted = any(s.span[1] <= at and key in {_key(*p) for p in ps} for at, ps in prose.doubted)
+            doubted = any(s.span[1] <= at and key in ps for at, ps in prose.doubted)
             if wrong or doubted:
                 gone.append(s.span)
             else:

@@ -52,3 +52,10 @@ def test_the_storys_own_words_are_read() -> None:
             for second in style.relations:
                 both = ({frozenset(NAMES[:2]), frozenset((NAMES[0], NAMES[2]))}, set())
                 assert read(f"{text}, and also {second} {NAMES[2]}.") == both, (first, second)
+
+
+def test_a_correction_puts_right_what_it_names_and_no_more() -> None:
+    text = "(Ann,Bob): 1\n(Ann,Cy): 0\nCorrection: Ann is not linked with Bob."
+    answers = parse_answer(text, PAIRS, NAMES).answers
+    assert answers == {("Ann", "Bob"): 0, ("Ann", "Cy"): 0}
+    assert not parse_answer("(Ann,Bob): 1\nWait, that is wrong.", PAIRS, NAMES).answers
