@@ -95,17 +95,17 @@ def _backend(tokenizer: Tokenizer, pieces: list[str]) -> Any:
     from tokenizers import Tokenizer as HuggingFace
 
     vocab = {piece: i for i, piece in enumerate(pieces)}
-    kind = tokenizer.hf_kind if isinstance(tokenizer, HFTokenizer) else ""
+    kind = tokenizer.hf_kind if isinstance(tokenizer, HFTokenizer) else tokenizer.encoder
     if isinstance(tokenizer, FixedLengthTokenizer):
         backend = HuggingFace(models.WordLevel(vocab, unk_token=pieces[0]))
         whole = pre_tokenizers.Split(Regex(rf".{{{tokenizer.length}}}"), "removed", invert=True)
         each = pre_tokenizers.Split(Regex(rf".{{{tokenizer.length}}}|."), "removed", invert=True)
         backend.pre_tokenizer = whole if tokenizer.tail == "drop" else each
         return backend
-    if kind == "bpe" or (isinstance(tokenizer, BPETokenizer) and tokenizer.encoder == "merges"):
+    if isinstance(tokenizer, BPETokenizer | HFTokenizer) and kind in ("merges", "bpe"):
         merges = [(pieces[left], pieces[right]) for left, right in tokenizer.merges_]
         return HuggingFace(models.BPE(vocab, merges))
-    if kind == "unigram" or tokenizer.encoder == "likelihood":
+    if kind in ("likelihood", "unigram"):
         scored = list(zip(pieces, tokenizer.log_probabilities_.tolist(), strict=True))
         return HuggingFace(models.Unigram(scored))
     return HuggingFace(models.WordPiece(vocab, continuing_subword_prefix="", max_input_chars_per_word=10**9))

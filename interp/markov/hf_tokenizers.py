@@ -46,6 +46,7 @@ class HFTokenizer(Tokenizer):
         one_of("kind", kind, KINDS)
         super().__init__(vocab_size, "native")
         self.hf_kind, self.max_piece_length = kind, max_piece_length
+        self.merges_: list[tuple[int, int]] = []  # of BPE
         self.kind = {"bpe": "HF BPE", "wordpiece": "HF WordPiece", "unigram": "HF Unigram"}[kind]
 
     def _learn(self, x: Int[np.ndarray, " n"], alphabet_size: int) -> list[Token]:

@@ -193,7 +193,7 @@ def test_a_run_of_other_settings_is_refused(run: TransformerRun, tmp_path: Path)
     with pytest.raises(ValueError, match=r"belongs to another run: task"):
         train_transformer(SOURCE, BPETokenizer(6), **options)
     options["training"] = dataclasses.replace(SHORT, steps=20)
-    with pytest.raises(ValueError, match=r"training\.steps = 12"):
+    with pytest.raises(ValueError, match=r"training\.steps was 12"):
         train_transformer(SOURCE, CharTokenizer(), **options)
 
 
