@@ -313,7 +313,8 @@ def report(found: dict[str, Any]) -> str:
             seconds = {cell.size: cell.cpu_seconds for cell in part if cell.what == what}
             shown = [f"{seconds[s]:.3g}" if s in seconds else "" for s in sizes]
             lines.append(f"| {what} | {' | '.join(shown)} | {_exponent(seconds)} |")
-    lines += _estimate_lines(found["estimates"], found["runs"]["estimate"])
+    if "estimate" in found["runs"]:
+        lines += _estimate_lines(found["estimates"], found["runs"]["estimate"])
     lines += [
         "",
         "## Memory of RDSS",

@@ -45,7 +45,7 @@ class Memo(dict[bytes, float]):
         self._saved_length = 0
         if self.path is not None and self.path.is_dir():
             raise ValueError(f"memo_file = {str(path)!r} is a folder; name a file in it")
-        if self.path is not None and self.path.exists():
+        if self.path is not None and os.path.lexists(self.path):
             self._read(self.path)
 
     def _read(self, path: Path) -> None:

@@ -74,7 +74,7 @@ class TranscriptFile(Generic[R]):
         self._lock = threading.Lock()
         self._replies: dict[str, R] = {}
         self._torn = False
-        if self.path is not None and self.path.exists():
+        if self.path is not None and os.path.lexists(self.path):
             self._read(self.path, from_dict)
 
     def _read(self, path: Path, from_dict: Callable[[dict[str, Any]], R]) -> None:

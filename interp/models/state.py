@@ -40,7 +40,7 @@ def _is_moving(name: str) -> bool:
     return name.endswith("inv_freq") and not name.endswith(("original_inv_freq", "long_inv_freq"))
 
 
-def weight_of(root: nn.Module, part: nn.Module) -> Tensor:
+def weight_of(root: nn.Module, part: Any) -> Tensor:
     """The weight [out in] or [d] that `part` of `root` multiplies with, in floating point.
 
     Raises:
@@ -49,9 +49,9 @@ def weight_of(root: nn.Module, part: nn.Module) -> Tensor:
     adapted = getattr(part, "modules_to_save", None)
     if isinstance(adapted, nn.ModuleDict):
         active = [] if part.disable_adapters else [a for a in part.active_adapters if a in adapted]
-        return weight_of(root, adapted[active[0]] if active else part.original_module)  # type: ignore[arg-type]
+        return weight_of(root, adapted[active[0]] if active else part.original_module)
     if hasattr(part, "get_base_layer"):
-        return _with_adapters(part, weight_of(root, part.get_base_layer()))  # type: ignore[operator]
+        return _with_adapters(part, weight_of(root, part.get_base_layer()))
     weight = getattr(part, "weight", None)
     if callable(weight) and not isinstance(weight, Tensor):  # torch's dynamically quantised maps
         weight = weight()
@@ -110,7 +110,7 @@ class Offloaded(Mapping[str, Tensor]):
     def __init__(self, module: nn.Module) -> None:
         self._where: dict[str, tuple[Mapping[str, Tensor], str, torch.dtype]] = {}
         for path, part in module.named_modules():
-            hook = getattr(part, "_hf_hook", None)
+            hook: Any = getattr(part, "_hf_hook", None)
             for one in getattr(hook, "hooks", (hook,)):
                 store = getattr(one, "weights_map", None)
                 if store is None:

@@ -131,8 +131,8 @@ def load_dictionary_learning(
     content = read_json(folder / CONFIG, dict, nan=True)
     trainer = mapping(content.get("trainer", {}), "trainer", folder / CONFIG)
     about = mapping(content.get("metadata", {}), "metadata", folder / CONFIG)
-    name = trainer.get("dict_class")
-    one_of(f"{folder / CONFIG}: trainer.dict_class", name, tuple(NAMES))
+    one_of(f"{folder / CONFIG}: trainer.dict_class", trainer.get("dict_class"), tuple(NAMES))
+    name = trainer["dict_class"]
     stored = mapping(read_torch(source), "its content", source)
     backup = stored if "ae" in stored else None
     state = mapping(stored.get("ae", stored), "its state", source)

@@ -283,7 +283,7 @@ def test_a_disk_without_room_is_refused_before_the_first_batch(tmp_path, monkeyp
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
     model = RunningSum()
     with pytest.raises(
-        OSError, match=r"the harvest needs .* GB and the disk has 10 bytes: make room"
+        OSError, match=r"the harvest needs \d+\.\d\d kB and the disk has 10 bytes: make room"
     ) as error:
         harvest(model, make_contexts(), "resid_post.0", tmp_path / "s", progress=False)
     assert error.value.errno == errno.ENOSPC

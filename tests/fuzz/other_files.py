@@ -1,4 +1,4 @@
-"""Transcripts, memos, potentials, probes and files that people write, for the fuzz."""
+"""Transcripts, potentials, probes and files that people write, for the fuzz."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from classic_ml.selection.potential_file import PotentialFile
-from classic_ml.valuation.memo import Memo, digest
 from interp.core.identity import Identity
 from interp.core.transcripts import Question, TranscriptFile
 from interp.markov.sources import MarkovSource
@@ -57,17 +56,7 @@ def no_wrong_reply(found: Any, right: Any) -> bool:
     return all(reply in (None, good) for reply, good in zip(found, right, strict=True))
 
 
-MEMO, POTENTIAL = Identity.of("memo", model="a"), Identity.of("potential", pool="a")
-
-
-def make_memo(folder: Path) -> None:
-    memo = Memo(folder / "memo.safetensors", MEMO)
-    memo.update({digest(np.arange(k)): k / 7 for k in range(5)})
-    memo.save()
-
-
-def read_memo(folder: Path) -> Any:
-    return dict(Memo(folder / "memo.safetensors", MEMO))
+POTENTIAL = Identity.of("potential", pool="a")
 
 
 def make_potential(folder: Path) -> None:

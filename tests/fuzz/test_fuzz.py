@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.fuzz import core_files, other_files, sae_files, store_files
+from tests.fuzz import core_files, kept_values, other_files, sae_files, store_files
 from tests.fuzz.mutations import NO_FILES, mutated, no_file, replaced
 
 SECONDS, SPARE_BYTES = 5, 1 << 30
@@ -75,7 +75,8 @@ KINDS = {
     "transcript": Kind(
         other_files.make_transcript, other_files.read_transcript, 80, other_files.no_wrong_reply
     ),
-    "memo": Kind(other_files.make_memo, other_files.read_memo, 80),
+    "memo": Kind(kept_values.make_memo, kept_values.read_memo, 80),
+    "recall run": Kind(kept_values.make_recall_run, kept_values.read_recall_run, 60),
     "potential": Kind(other_files.make_potential, other_files.read_potential, 80),
     "probes": Kind(other_files.make_probes, other_files.read_probes),
     "by hand": Kind(other_files.make_people, other_files.read_people, 150, anything),

@@ -143,7 +143,7 @@ def test_cli_unigram_train_and_sweep(tmp_path: Path) -> None:
         app, [str(a) for a in ("train", "--out", tmp_path / "run", *small, "--vocab-size", 4, "--p", 0.7)]
     )
     assert isinstance(changed.exception, ValueError)
-    assert "task.source = 'MarkovSource(2 symbols, order 2, H(pi) 0.6931" in str(changed.exception)
+    assert "task.source was 'MarkovSource(2 symbols, order 2, H(pi) 0.6931" in str(changed.exception)
     once = invoke(
         *(
             "sweep",

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from interp.models import fingerprint
-from interp.models.fingerprint import of_other_weights, tensor_digest, weights_hash
+from interp.core import bit_sums
+from interp.core.bit_sums import tensor_digest
+from interp.models.fingerprint import of_other_weights, weights_hash
 from interp.models.loading import load_model
 from tests.models.tiny import FAMILIES, tiny_ids, tiny_model
 
@@ -92,7 +93,7 @@ def test_the_sums_are_what_they_are_said_to_be(n_bytes: int) -> None:
             first += factors[i] * int.from_bytes(word, "little")
             second += factors[1024 + i] * int.from_bytes(word[4:], "little", signed=True)
         expected.append((first % 2**64, second % 2**64))
-    found = fingerprint.sums(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+    found = bit_sums.sums(torch.frombuffer(bytearray(data), dtype=torch.uint8))
     assert [tuple(int(x) % 2**64 for x in column) for column in found.T] == expected
 
 
@@ -255,10 +256,10 @@ def test_a_file_is_hashed_whole(tmp_path: Path) -> None:
     file = tmp_path / "weights.gguf"
     data = bytearray(np.random.default_rng(0).integers(0, 256, 100_003, dtype=np.uint8).tobytes())
     file.write_bytes(data)
-    seen = {fingerprint.file_digest(file)}
+    seen = {bit_sums.file_digest(file)}
     for place in (0, 50_000, 100_002):
         data[place] ^= 1
         file.write_bytes(data)
-        seen.add(fingerprint.file_digest(file))
+        seen.add(bit_sums.file_digest(file))
     file.write_bytes(data + b"\0")
-    assert len(seen | {fingerprint.file_digest(file)}) == 5
+    assert len(seen | {bit_sums.file_digest(file)}) == 5

@@ -76,16 +76,19 @@ def test_validation_chooses_among_weights() -> None:
 
 
 def test_structural_probe_predicts_distances_and_depths() -> None:
-    distance = StructuralProbe(rank=32, lr=2e-2, max_epochs=60).fit(ROWS[0], TRAIN)
+    train, test = ControlledGrammar().split(200, 20, seed=3)
+    planted = [planted_activations(t, RELATIONS, direction=0.6, seed=i) for i, t in enumerate((train, test))]
+    seen, unseen = ([part.sentence(i)[0].numpy() for i in range(len(part))] for part in planted)
+    distance = StructuralProbe(rank=32, lr=2e-2, max_epochs=30).fit(seen, train)
     errors = [
         np.abs(d - t.distances()).mean()
-        for d, t in zip(distance.predict_distances(ROWS[1]), TEST, strict=True)
+        for d, t in zip(distance.predict_distances(unseen), test, strict=True)
     ]
-    assert np.mean(errors) < 1.2
+    assert np.mean(errors) < 1.2  # 0.53
     assert distance.angular_weight == 0.0
-    depth = StructuralProbe(rank=32, lr=2e-2, max_epochs=40, target="depth").fit(ROWS[0], TRAIN)
-    gaps = [np.abs(d - t.depths).mean() for d, t in zip(depth.predict_depths(ROWS[1]), TEST, strict=True)]
-    assert np.mean(gaps) < 1.2
+    depth = StructuralProbe(rank=32, lr=2e-2, max_epochs=30, target="depth").fit(seen, train)
+    gaps = [np.abs(d - t.depths).mean() for d, t in zip(depth.predict_depths(unseen), test, strict=True)]
+    assert np.mean(gaps) < 1.2  # 0.57
     with pytest.raises(ValueError, match="did you mean 'depth'"):
         StructuralProbe(target="dept").fit(ROWS[0], TRAIN)
 

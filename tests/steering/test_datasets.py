@@ -123,7 +123,7 @@ def test_refusals(tmp_path: Path) -> None:
         load_pairs(write(tmp_path / "ints.jsonl", [1]))
     with pytest.raises(ValueError, match="holds a dict, not a list"):
         load_pairs(write(tmp_path / "object.json", [{"a": 1}]))
-    with pytest.raises(ValueError, match="has no pairs"):
+    with pytest.raises(ValueError, match="holds no pairs"):
         load_pairs(write(tmp_path / "empty.jsonl", []))
     with pytest.raises(ValueError, match="form = 'AB'"):
         load_pairs("likes", form="AB")

@@ -71,7 +71,7 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     config = json.loads((folder / CONFIG).read_text())
     for change, message in (
         ({"schema_version": 99}, "schema_version 99"),
-        ({"meta": None}, "steering.json lacks meta"),
+        ({"meta": None}, "steering.json lacks 'meta'"),
     ):
         changed = {k: v for k, v in {**config, **change}.items() if v is not None}
         (folder / CONFIG).write_text(json.dumps(changed))

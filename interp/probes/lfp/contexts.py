@@ -141,9 +141,9 @@ def top_contexts(
     ):
         batch = model.tokenize([texts[i] for i in order[start : start + batch_size]], max_length=max_length)
         found = model.activations(batch, list(sites.values()))
-        ids, real = batch.input_ids, batch.attention_mask
-        positions = torch.arange(ids.shape[1]).expand(ids.shape)
-        read = {l: rules[l].mask(ids, positions, found[at], real) for l, at in sites.items()}
+        tokens, real = batch.input_ids, batch.attention_mask
+        positions = torch.arange(tokens.shape[1]).expand(tokens.shape)
+        read = {l: rules[l].mask(tokens, positions, found[at], real) for l, at in sites.items()}
         codes = torch.cat(
             [_codes(saes[l], found[at], read[l], features[l]) for l, at in sites.items()], dim=-1
         )

@@ -10,6 +10,7 @@ from scipy.spatial.distance import cdist, pdist
 from classic_ml.selection import (
     PoolKernel,
     RDSSSelector,
+    activeft,
     gaussian_kernel,
     kernel_herding,
     median_bandwidth,
@@ -32,6 +33,12 @@ def select_rdss(X: np.ndarray, m: int, *, random_state: int = 0) -> np.ndarray:
 
 
 SELECTORS = [select_rdss, select_kmeans, select_kcenter, select_herding, select_usl, select_activeft]
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ActiveFT's properties hold after any number of steps."""
+    monkeypatch.setattr(activeft, "STEPS", 20)
 
 
 @pytest.fixture(scope="module")

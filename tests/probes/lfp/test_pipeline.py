@@ -189,14 +189,14 @@ def test_an_interruption_in_any_stage_costs_that_stage_only(
 
 def die_at(out: Path, stage: str) -> None:
     """Run the pipeline in this process and kill it as the result of a stage is about to be written."""
-    original = stages.write_json
+    original = stages.write_sealed_json
 
     def write(path: Path, value: Any) -> None:
         if path == out / stage / "result.json":
             os.kill(os.getpid(), signal.SIGKILL)
         original(path, value)
 
-    stages.write_json = write  # type: ignore[assignment]
+    stages.write_sealed_json = write  # type: ignore[assignment]
     model = small_model()
     run_lfp(model, small_data(model), small_config(), out, progress=False)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interp.core.files import write_json
+from interp.core.files import write_sealed_json
 from interp.probes.lfp.report import FIGURES, LFPReport
 
 
@@ -152,6 +152,8 @@ def test_the_tables_stand_side_by_side() -> None:
     assert "1        3.7500   0.12000  chosen" in lines
     assert "tuned  1      64        0.2000    21.0  25.0%  0.875" in lines
     assert "feedback read from held-out words (40: 22 positive, 18 negative)" in lines
+    row = ["1/3", "0.500", "-0.250", "0.750", "-"]
+    assert row in [line.split() for line in lines]
     at = {line.split("  ")[0]: k for k, line in enumerate(lines)}
     assert at["tuned"] < at["base model"] < at["shuffled labels"]
     frame = report().to_frame()
@@ -160,7 +162,7 @@ def test_the_tables_stand_side_by_side() -> None:
 
 
 def test_unfinished_runs_report_what_there_is(tmp_path: Path) -> None:
-    write_json(tmp_path / "rank" / "result.json", RESULTS["rank"])
+    write_sealed_json(tmp_path / "rank" / "result.json", RESULTS["rank"])
     early = LFPReport.load(tmp_path)
     assert "chosen" in str(early)
     assert early.verdict() == []
