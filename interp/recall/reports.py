@@ -50,7 +50,6 @@ def spell_reading(run: RecallRun) -> str:
         ("conflicts", "pairs with contradictory answers"),
         ("unparsed", "statements about pairs that were not asked"),
         ("refusal", "refusals"),
-        ("failed", "failed replies"),
     ):
         if count := int(frame[column].sum()):
             text += f"; {count} {what}"
