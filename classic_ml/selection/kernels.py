@@ -165,7 +165,7 @@ class PoolKernel:
                 "from_rows or from_matrix, or give about={'pool': array, ...}"
             )
         pool = np.ascontiguousarray(self.about["pool"])
-        digest = tensor_digest(torch.from_numpy(pool))
+        digest = array_digest(pool)
         about = self.about | {"pool": {"shape": pool.shape, "dtype": str(pool.dtype), "digest": digest}}
         return Identity.of("kernel potential", **about, block_size=self.block_size)
 
