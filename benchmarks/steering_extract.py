@@ -29,9 +29,9 @@ from interp.models.loading import load_model
 from interp.steering.apply import steer
 from interp.steering.extraction import extract, fit
 from interp.steering.generators import sentiment_reviews
+from interp.steering.pair_activations import PairActivations, collect, render_pairs
 from interp.steering.pairs import PairDataset
 from interp.steering.prompts import batch_of
-from interp.steering.reading import PairActivations, collect, render_pairs
 
 BATCH = 8
 STRENGTH = 1.5

@@ -22,7 +22,7 @@ _PUBLIC = {
     "load_sae": "interp.sae.loading",
     "train": "interp.sae.training",
     "evaluate": "interp.sae.evaluate",
-    "report": "interp.sae.dashboard.report",
+    "report": "interp.sae.dashboard.report_folder",
     "Trainer": "interp.core.trainer",
     "TrainerConfig": "interp.core.trainer",
 }

@@ -23,7 +23,7 @@ from interp.activations.harvest import HarvestEstimate, harvest
 from interp.activations.text import load_text
 from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
-from interp.sae.dashboard.report import report
+from interp.sae.dashboard.report_folder import report
 from interp.sae.evaluate import evaluate_several
 from interp.sae.scores import METRICS_FILE, SAEEvaluation
 from interp.sae.training import train

@@ -172,7 +172,7 @@ class ChronoEpilogi(SelectorMixin, BaseEstimator):
 
     def plot(self) -> Figure:
         """Association and evidence of every forward step, and the equivalence classes."""
-        from classic_ml.selection.plots import plot_classes
+        from classic_ml.selection.selection_plots import plot_classes
 
         check_is_fitted(self)
         return plot_classes(self)

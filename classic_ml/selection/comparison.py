@@ -144,7 +144,7 @@ class SelectorComparison:
 
     def plot(self) -> Figure:
         """Accuracy and MMD^2 against the budget, one line per selector."""
-        from classic_ml.selection.plots import plot_comparison
+        from classic_ml.selection.selection_plots import plot_comparison
 
         return plot_comparison(self)
 

@@ -6,7 +6,7 @@ Modules:
     groups: owners of rows, and the game they play.
     du_shapley, bounds: DU-Shapley in its four forms, and how far it can be off.
     shapley, monte_carlo: exact values and sampled ones, leave-one-out.
-    values, plots, downstream: results, figures, judging them.
+    values, value_plots, downstream: results, figures, judging them.
     two_d_oob, cell_plots: TwoDOOB, a scikit-learn estimator, and its heat maps.
     cells, backdoor: planting and finding outlier cells and triggers.
 """
@@ -42,10 +42,10 @@ from classic_ml.valuation.groups import by_owner, owners
 from classic_ml.valuation.knn import knn_shapley, knn_utility, two_d_knn
 from classic_ml.valuation.models import ModelScore, model_utility
 from classic_ml.valuation.monte_carlo import leave_one_out, monte_carlo_shapley
-from classic_ml.valuation.plots import plot_convergence, plot_values
 from classic_ml.valuation.shapley import exact_shapley, exact_shapley_by_size
 from classic_ml.valuation.two_d_oob import TwoDOOB, data_oob_values, two_d_oob_values
 from classic_ml.valuation.utility import ClosedForm, GroupedUtility, Utility
+from classic_ml.valuation.value_plots import plot_convergence, plot_values
 from classic_ml.valuation.values import DatasetValues, normalize_efficiency
 
 __all__ = [

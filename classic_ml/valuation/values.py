@@ -78,13 +78,13 @@ class DatasetValues:
 
     def plot(self) -> Figure:
         """Bars of the values, with standard errors where there are any."""
-        from classic_ml.valuation.plots import plot_values
+        from classic_ml.valuation.value_plots import plot_values
 
         return plot_values([self])
 
     def plot_convergence(self, reference: npt.ArrayLike | None = None) -> Figure:
         """Running estimates against utility calls; with `reference` values [I], their mean squared error."""
-        from classic_ml.valuation.plots import plot_convergence
+        from classic_ml.valuation.value_plots import plot_convergence
 
         return plot_convergence([self], reference)
 

@@ -212,7 +212,7 @@ def report(
     Example: interp report --sae run/ --store store/ --model smollm2-135m --out report/
     """
     from interp.models.loading import load_model
-    from interp.sae.dashboard.report import report as run
+    from interp.sae.dashboard.report_folder import report as run
 
     lm = load_model(model, device=device, trust_remote_code=trust_remote_code) if model else None
     typer.echo(run(list(sae), store, lm, out=out, n_latents=n_latents, latents=latents or None))

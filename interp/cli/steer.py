@@ -167,7 +167,7 @@ def evaluate(
     from interp.models.loading import load_model
     from interp.steering.datasets import load_pairs
     from interp.steering.propensity import DEFAULT_MULTIPLIERS
-    from interp.steering.report import evaluate as run
+    from interp.steering.reliability import evaluate as run
     from interp.steering.steerability import check_multipliers
 
     check_folder("out", out)

@@ -171,7 +171,7 @@ class TransformerRun:
 
     def plot(self) -> Figure:
         """The test loss against the step, between H(pi) and the entropy rate."""
-        from interp.markov.plots import plot_runs
+        from interp.markov.loss_plots import plot_runs
 
         return plot_runs([self])
 

@@ -48,7 +48,7 @@ class TransformerStudy:
 
     def plot(self, x: str | None = None) -> Figure:
         """Loss after the last step against a column of the frame; without one, test loss against the step."""
-        from interp.markov.plots import plot_runs, plot_sweep
+        from interp.markov.loss_plots import plot_runs, plot_sweep
 
         if x is not None:
             return plot_sweep(self.to_frame(), x)

@@ -78,13 +78,13 @@ class UnigramStudy:
 
     def plot(self) -> Figure:
         """Loss against the size of the dictionary, and beside its bounds."""
-        from interp.markov.plots import plot_dictionary_sizes
+        from interp.markov.loss_plots import plot_dictionary_sizes
 
         return plot_dictionary_sizes(self.to_frame(), self.source)
 
     def plot_frequencies(self) -> Figure:
         """Token frequencies by rank."""
-        from interp.markov.plots import plot_token_frequencies
+        from interp.markov.loss_plots import plot_token_frequencies
 
         return plot_token_frequencies(self.rows)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from interp.probes.bank import ProbeBank
 from interp.probes.correlation import depth_spearman, distance_spearman
-from interp.probes.reading import ReadOut, read_out
+from interp.probes.decoded_trees import ReadOut, read_out
 from interp.probes.treebank import DependencyTree
 from interp.probes.words import WordActivations
 
@@ -76,7 +76,7 @@ class ProbeReport:
 
     def plot(self, metrics: Sequence[str] = ("uuas", "las", "label_accuracy")) -> Figure:
         """Scores against the layer."""
-        from interp.probes.plots import plot_layers
+        from interp.probes.syntax_plots import plot_layers
 
         return plot_layers({name: [(row.layer, getattr(row, name)) for row in self.rows] for name in metrics})
 

@@ -17,14 +17,14 @@ from interp.core.plotting import save_figure
 from interp.probes.bank import ProbeBank, ProbeSpec
 from interp.probes.conllu_files import BrokenSentences
 from interp.probes.controls import linear_order_scores, random_weights
+from interp.probes.decoded_trees import read_out
 from interp.probes.evaluate import ProbeReport, evaluate_probes
-from interp.probes.plots import plot_layers, plot_polar, plot_tree
 from interp.probes.polar import DEFAULT_RANK
-from interp.probes.reading import read_out
 from interp.probes.saving import save_probes
 from interp.probes.scores import AttachmentScores
 from interp.probes.splits import Treebanks, load_treebanks
 from interp.probes.structural import TARGETS
+from interp.probes.syntax_plots import plot_layers, plot_polar, plot_tree
 from interp.probes.training import ProbeTraining, fit_probes
 from interp.probes.treebank import DependencyTree
 from interp.probes.words import POOLINGS, WordActivations, word_activations

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.probes.bank import ProbeBank
-from interp.probes.reading import ReadOut
+from interp.probes.decoded_trees import ReadOut
 from interp.probes.readout import cosines
 
 if TYPE_CHECKING:

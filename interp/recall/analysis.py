@@ -19,9 +19,9 @@ from interp.recall.bias import MicrostructureBias, descriptive_bias, microstruct
 from interp.recall.ergm_statistics import DEFAULT_STATISTICS
 from interp.recall.metrics import METRICS, spell_summary
 from interp.recall.motifs import motif_bias
-from interp.recall.plots import plot_bias, plot_motifs, plot_scores
 from interp.recall.reports import spell_baselines, spell_reading
 from interp.recall.runner import CONSENSUS, RecallRun
+from interp.recall.score_plots import plot_bias, plot_motifs, plot_scores
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -74,7 +74,7 @@ class MicrostructureBias:
 
     def plot(self) -> Figure:
         """Coefficients with 95 % intervals."""
-        from interp.recall.plots import plot_bias
+        from interp.recall.score_plots import plot_bias
 
         return plot_bias({self.reference: self})
 

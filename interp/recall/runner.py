@@ -158,7 +158,7 @@ class RecallRun:
 
     def plot(self) -> Figure:
         """Accuracy, F1 and AUROC by data set beside the baselines."""
-        from interp.recall.plots import plot_scores
+        from interp.recall.score_plots import plot_scores
 
         return plot_scores(self.to_frame())
 

@@ -3,10 +3,10 @@
 from interp.steering.apply import steer
 from interp.steering.datasets import load_pairs
 from interp.steering.extraction import extract, fit
+from interp.steering.pair_activations import PairActivations, collect
 from interp.steering.pairs import ContrastivePair, PairDataset
 from interp.steering.propensity import propensity_curve
-from interp.steering.reading import PairActivations, collect
-from interp.steering.report import ReliabilityReport, evaluate
+from interp.steering.reliability import ReliabilityReport, evaluate
 from interp.steering.stored import collect_from_store
 from interp.steering.vector import SteeringVector
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interp.core.intervals import Interval, bootstrap
+from interp.steering.pair_activations import PairActivations
 from interp.steering.pairs import ContrastivePair, PairDataset, as_pairs
 from interp.steering.prompts import BASE, PromptVariation
 from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult, at_layer, propensity_curves
-from interp.steering.reading import PairActivations
 from interp.steering.steerability import Steerability, check_multipliers
 from interp.steering.vector import SteeringVector
 
@@ -144,7 +144,7 @@ class BaselineComparison:
 
     def plot(self) -> Figure:
         """The per-sample slopes of each direction side by side."""
-        from interp.steering.plots import plot_violins
+        from interp.steering.steerability_plots import plot_violins
 
         return plot_violins({"vector": self.vector, **self.others})
 

@@ -59,7 +59,7 @@ class VarianceDecomposition:
 
     def plot(self) -> Figure:
         """One stacked bar."""
-        from interp.steering.plots import plot_variance
+        from interp.steering.steerability_plots import plot_variance
 
         return plot_variance({self.name or "vector": self})
 

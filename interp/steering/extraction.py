@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.messages import one_of
+from interp.steering.pair_activations import Layers, PairActivations, Read, collect
 from interp.steering.pairs import ContrastivePair, PairDataset
 from interp.steering.prompts import BASE, PromptVariation
-from interp.steering.reading import Layers, PairActivations, Read, collect
 from interp.steering.vector import SteeringVector
 
 if TYPE_CHECKING:

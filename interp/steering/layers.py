@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.steering.extraction import extract
+from interp.steering.pair_activations import Layers, Read
 from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
 from interp.steering.prompts import BASE, PromptVariation
 from interp.steering.propensity import PropensityResult, propensity_curves
-from interp.steering.reading import Layers, Read
 from interp.steering.steerability import Steerability, check_multipliers
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class LayerSweep:
 
     def plot(self) -> Figure:
         """Mean slope and anti-steerable fraction by layer, and the mean curve of every layer as a heat map."""
-        from interp.steering.plots import plot_layers
+        from interp.steering.steerability_plots import plot_layers
 
         return plot_layers(self)
 

@@ -108,7 +108,7 @@ class PropensityResult:
 
     def plot(self) -> Figure:
         """The curve of every sample, and their mean."""
-        from interp.steering.plots import plot_curves
+        from interp.steering.steerability_plots import plot_curves
 
         return plot_curves({self.name or "vector": self})
 

@@ -123,7 +123,7 @@ class Steerability:
 
     def plot(self) -> Figure:
         """The distribution of the per-sample slopes."""
-        from interp.steering.plots import plot_violins
+        from interp.steering.steerability_plots import plot_violins
 
         return plot_violins({self.name or "vector": self})
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from interp.core.messages import one_of
 from interp.models.fingerprint import of_other_weights
 from interp.models.sites import Site
+from interp.steering.pair_activations import Layers, PairActivations, Read, paired, plan_reading
 from interp.steering.pairs import ContrastivePair, PairDataset, as_pairs
 from interp.steering.prompts import BASE, PromptVariation, Rendered
-from interp.steering.reading import Layers, PairActivations, Read, paired, plan_reading
 from interp.steering.vector import as_layers
 
 if TYPE_CHECKING:

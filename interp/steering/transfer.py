@@ -16,10 +16,10 @@ from interp.core.intervals import Array
 from interp.core.messages import nearest, one_of
 from interp.models.sites import Site
 from interp.steering.extraction import extract
+from interp.steering.pair_activations import Read
 from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
 from interp.steering.prompts import BASE, PromptVariation, variations
 from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult, propensity_curves
-from interp.steering.reading import Read
 from interp.steering.steerability import Steerability, check_multipliers
 from interp.steering.vector import SteeringVector, as_layer
 
@@ -150,7 +150,7 @@ class Transfer:
 
     def plot(self) -> Figure:
         """The matrix of steerability, and relative steerability against the shift of behaviour."""
-        from interp.steering.plots import plot_transfer
+        from interp.steering.steerability_plots import plot_transfer
 
         return plot_transfer(self)
 
@@ -276,7 +276,7 @@ class Generalisation:
 
     def plot(self) -> Figure:
         """OOD against ID, a point per data set and cell."""
-        from interp.steering.plots import plot_generalisation
+        from interp.steering.steerability_plots import plot_generalisation
 
         return plot_generalisation(self)
 

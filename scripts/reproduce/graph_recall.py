@@ -51,9 +51,9 @@ from interp.recall.link_prediction import CommonNeighbourRecaller, accuracy_corr
 from interp.recall.local import LocalRecaller
 from interp.recall.metrics import mean_ci, recall_metrics
 from interp.recall.narration import make_vignette
-from interp.recall.plots import plot_bias, plot_motifs, plot_prediction, plot_scores
 from interp.recall.reports import spell_run
 from interp.recall.runner import GraphRecallExperiment, RecallRun, save_settings
+from interp.recall.score_plots import plot_bias, plot_motifs, plot_prediction, plot_scores
 from interp.recall.scripted import NoisyRecaller, PerfectRecaller, RecencyRecaller
 
 

@@ -42,9 +42,9 @@ from interp.core.files import write_json
 from interp.core.plotting import save_figure
 from interp.markov.bounds import fixed_length_loss
 from interp.markov.bpe import BPETokenizer
+from interp.markov.loss_plots import plot_attention, plot_runs
 from interp.markov.lzw import LZWTokenizer
 from interp.markov.ngram import optimal_ngram_loss
-from interp.markov.plots import plot_attention, plot_runs
 from interp.markov.sources import MarkovSource, entropy
 from interp.markov.tokenizer import CharTokenizer, FixedLengthTokenizer
 from interp.markov.training import TrainingConfig, train_transformer

@@ -36,13 +36,13 @@ from interp.probes.bank import ProbeSpec
 from interp.probes.controls import (
     random_weights,
 )
+from interp.probes.decoded_trees import ReadOut, read_out
 from interp.probes.evaluate import ProbeReport, evaluate_probes
 from interp.probes.geometry import level_consistency
 from interp.probes.grammar import TEMPLATES, ControlledGrammar
 from interp.probes.grammar_model import EOS, GrammarModelConfig, grammar_model
 from interp.probes.planted import planted_activations
-from interp.probes.plots import plot_cosines, plot_layers, plot_polar
-from interp.probes.reading import ReadOut, read_out
+from interp.probes.syntax_plots import plot_cosines, plot_layers, plot_polar
 from interp.probes.training import FittedProbes, ProbeTraining, fit_probes, without_training
 from interp.probes.treebank import relation_types
 from interp.probes.words import WordActivations, word_activations

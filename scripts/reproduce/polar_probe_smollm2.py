@@ -18,12 +18,12 @@ from interp.probes.controls import (
     random_weights,
     shuffle_relations,
 )
+from interp.probes.decoded_trees import ReadOut, read_out
 from interp.probes.evaluate import ProbeReport, evaluate_probes, score_of
 from interp.probes.experiment import ProbeExperiment
 from interp.probes.geometry import level_consistency, spectrum
-from interp.probes.plots import plot_cosines, plot_curves, plot_layers, plot_polar, plot_tree
-from interp.probes.reading import ReadOut, read_out
 from interp.probes.splits import Treebanks, load_treebanks
+from interp.probes.syntax_plots import plot_cosines, plot_curves, plot_layers, plot_polar, plot_tree
 from interp.probes.training import FittedProbes, ProbeTraining, fit_probes, without_training
 from interp.probes.treebank import DependencyTree
 from interp.probes.words import WordActivations, word_activations

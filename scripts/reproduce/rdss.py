@@ -39,7 +39,7 @@ from classic_ml.selection import (
     select_random,
 )
 from classic_ml.selection.comparison import Pool, rdss
-from classic_ml.selection.plots import plot_picks
+from classic_ml.selection.selection_plots import plot_picks
 from interp.core.plotting import COLOURS, new_figure
 
 BUDGETS = (10, 20, 40)

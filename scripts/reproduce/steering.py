@@ -48,8 +48,8 @@ from interp.steering.apply import steer
 from interp.steering.decomposition import decompose_variance
 from interp.steering.extraction import extract
 from interp.steering.generators import sentiment_words
-from interp.steering.plots import draw_cells, draw_variance
 from interp.steering.propensity import propensity_curve
+from interp.steering.steerability_plots import draw_cells, draw_variance
 from interp.steering.vector import SteeringVector
 
 PARTS = ("A", "B", "C", "D", "E", "F", "G")

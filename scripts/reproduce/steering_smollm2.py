@@ -17,13 +17,19 @@ from interp.steering.decomposition import cells, decompose_variance
 from interp.steering.extraction import extract, fit
 from interp.steering.generators import ab_pair, likes, sentiment_reviews
 from interp.steering.layers import layer_sweep
+from interp.steering.pair_activations import collect
 from interp.steering.pairs import ContrastivePair, PairDataset
-from interp.steering.plots import plot_cells, plot_curves, plot_sweeps, plot_variance, plot_violins
 from interp.steering.propensity import propensity_curves
-from interp.steering.reading import collect
-from interp.steering.report import evaluate
+from interp.steering.reliability import evaluate
 from interp.steering.scoring import TokenGroups
 from interp.steering.side_effects import continuations
+from interp.steering.steerability_plots import (
+    plot_cells,
+    plot_curves,
+    plot_sweeps,
+    plot_variance,
+    plot_violins,
+)
 from interp.steering.transfer import cross_evaluate, generalisation
 from interp.steering.words import NEGATIVE, POSITIVE, SUBJECTS, THINGS
 

@@ -15,10 +15,10 @@ from interp.steering.baselines import random_directions
 from interp.steering.extraction import extract
 from interp.steering.generators import sentiment_words
 from interp.steering.pairs import ContrastivePair, PairDataset
-from interp.steering.plots import plot_curves, plot_violins
 from interp.steering.propensity import DEFAULT_MULTIPLIERS, propensity_curves
 from interp.steering.scoring import TokenGroups
 from interp.steering.steerability import Steerability, steerability
+from interp.steering.steerability_plots import plot_curves, plot_violins
 from interp.steering.vector import SteeringVector
 from interp.steering.words import NEGATIVE, POSITIVE
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from interp.cli.markov import app
 from interp.markov.bpe import BPETokenizer
+from interp.markov.loss_plots import plot_attention, plot_sweep
 from interp.markov.ngram import NGramModel
-from interp.markov.plots import plot_attention, plot_sweep
 from interp.markov.sources import MarkovSource
 from interp.markov.tokenizer import CharTokenizer, FixedLengthTokenizer
 from interp.markov.unigram_study import UnigramStudy, unigram_study

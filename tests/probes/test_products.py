@@ -16,16 +16,16 @@ from typer.testing import CliRunner
 from interp.cli.probe import app
 from interp.probes.bank import ProbeSpec
 from interp.probes.conllu_files import write_conllu
+from interp.probes.decoded_trees import ReadOut, read_out
 from interp.probes.evaluate import evaluate_probes
 from interp.probes.experiment import ProbeExperiment
 from interp.probes.geometry import level_consistency, prototype_angles, spectrum
 from interp.probes.grammar import ControlledGrammar
 from interp.probes.planted import planted_activations
-from interp.probes.plots import plot_cosines, plot_curves, plot_polar, plot_tree
-from interp.probes.reading import ReadOut, read_out
 from interp.probes.saving import load_probes, save_probes
 from interp.probes.silver import load_parser, prose_sentences, silver_name, silver_trees
 from interp.probes.splits import load_treebanks
+from interp.probes.syntax_plots import plot_cosines, plot_curves, plot_polar, plot_tree
 from interp.probes.training import FittedProbes, ProbeTraining, fit_probes
 from interp.probes.treebank import relation_types
 from tests.models.tiny import byte_tokenizer, tiny_model

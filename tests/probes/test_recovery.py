@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from interp.probes.bank import ProbeBank, ProbeSpec
+from interp.probes.decoded_trees import read_out
 from interp.probes.evaluate import evaluate_probes
 from interp.probes.geometry import prototype_angles, spectrum
 from interp.probes.planted import random_rotation, sums_from_root
-from interp.probes.reading import read_out
 from interp.probes.training import FittedProbes, ProbeTraining, fit_probes
 from interp.probes.treebank import ROOT, DependencyTree
 from interp.probes.words import WordActivations

@@ -15,9 +15,9 @@ from interp.probes.bank import ProbeBank, ProbeSpec
 from interp.probes.best_epochs import KeepBestOfEach
 from interp.probes.controls import linear_order_scores
 from interp.probes.correlation import distance_spearman
+from interp.probes.decoded_trees import ReadOut, read_out
 from interp.probes.evaluate import evaluate_probes
 from interp.probes.polar import PolarProbe
-from interp.probes.reading import ReadOut, read_out
 from interp.probes.readout import nearest_words, orient_from_root
 from interp.probes.scores import AttachmentScores, attachment_scores
 from interp.probes.structural import StructuralProbe

@@ -12,8 +12,8 @@ import pytest
 from interp.recall.analysis import RecallAnalysis, analyse
 from interp.recall.baselines import BASELINES, with_baselines
 from interp.recall.design import make_cases
-from interp.recall.plots import plot_bias, plot_prediction, plot_scores
 from interp.recall.runner import GraphRecallExperiment, RecallRun
+from interp.recall.score_plots import plot_bias, plot_prediction, plot_scores
 from interp.recall.scripted import NoisyRecaller, PerfectRecaller, ScriptedRecaller
 
 

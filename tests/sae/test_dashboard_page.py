@@ -16,7 +16,7 @@ from interp.activations.store import ActivationStore
 from interp.core.history import History
 from interp.sae.dashboard.collect import FeatureSettings
 from interp.sae.dashboard.page import script_json
-from interp.sae.dashboard.report import report
+from interp.sae.dashboard.report_folder import report
 from interp.sae.dashboard.tokens import Vocabulary, repr_html, visible
 from interp.sae.evaluate import evaluate
 from tests.sae import tiny_world as world

@@ -21,10 +21,10 @@ from interp.steering.baselines import (
     split_by_letter,
 )
 from interp.steering.extraction import extract, fit
+from interp.steering.pair_activations import PairActivations
 from interp.steering.pairs import ContrastivePair
 from interp.steering.prompts import variations
 from interp.steering.propensity import PropensityResult, propensity_curve
-from interp.steering.reading import PairActivations
 from interp.steering.vector import SteeringVector
 from tests.steering.linear import LAST, PERSONA, linear_model, pairs, slope
 

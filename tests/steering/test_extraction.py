@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
 from interp.steering.extraction import METHODS, extract, fit
+from interp.steering.pair_activations import PairActivations, collect
 from interp.steering.pairs import ContrastivePair, PairDataset
 from interp.steering.prompts import PromptVariation, render
 from interp.steering.propensity import propensity_curve
-from interp.steering.reading import PairActivations, collect
 from interp.steering.vector import SteeringVector
 from tests.models.tiny import tiny_model
 

@@ -10,8 +10,8 @@ import pytest
 from interp.models.language_model import LanguageModel
 from interp.steering.extraction import extract
 from interp.steering.layers import SWEEP_MULTIPLIERS, best_layer, layer_sweep
-from interp.steering.plots import plot_sweeps
 from interp.steering.propensity import propensity_curve
+from interp.steering.steerability_plots import plot_sweeps
 from tests.steering.linear import LAST, linear_model, pairs, slope
 
 TRAIN, TEST = pairs(0, 4), pairs(4, 3)

@@ -12,10 +12,10 @@ from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
 from interp.steering.apply import steer
 from interp.steering.pairs import ContrastivePair
-from interp.steering.plots import plot_curves
 from interp.steering.prompts import PromptVariation
 from interp.steering.propensity import DEFAULT_MULTIPLIERS, propensity_curve, propensity_curves
 from interp.steering.scoring import TokenGroups, prepare
+from interp.steering.steerability_plots import plot_curves
 from interp.steering.vector import SteeringVector
 from tests.models.tiny import D_MODEL, tiny_model
 

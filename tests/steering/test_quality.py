@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from interp.steering.pair_activations import PairActivations
 from interp.steering.quality import QualityReport, concept_quality
-from interp.steering.reading import PairActivations
 
 
 def of(delta: Tensor, base: Tensor | float = 0.0, vector: Tensor | None = None):  # type: ignore[no-untyped-def]

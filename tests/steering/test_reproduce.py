@@ -15,8 +15,8 @@ from interp.models.language_model import LanguageModel
 from interp.steering.decomposition import decompose_variance
 from interp.steering.extraction import extract
 from interp.steering.generators import likes
+from interp.steering.pair_activations import collect
 from interp.steering.propensity import propensity_curve
-from interp.steering.reading import collect
 from interp.steering.words import THINGS
 
 Captured = pytest.CaptureFixture[str]

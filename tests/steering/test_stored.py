@@ -12,9 +12,9 @@ from interp.activations import ActivationStore, TokenContexts, harvest
 from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
 from interp.steering.extraction import fit
+from interp.steering.pair_activations import PairActivations, collect, render_pairs
 from interp.steering.pairs import ContrastivePair, PairDataset
 from interp.steering.prompts import PromptVariation
-from interp.steering.reading import PairActivations, collect, render_pairs
 from interp.steering.stored import collect_from_store
 from tests.models.tiny import tiny_model
 

@@ -10,7 +10,7 @@ import torch
 
 from interp.models.language_model import LanguageModel
 from interp.steering.extraction import fit
-from interp.steering.reading import PairActivations
+from interp.steering.pair_activations import PairActivations
 from interp.steering.vector import CONFIG, WEIGHTS, SteeringVector
 
 

@@ -2,9 +2,9 @@
 
 from interp.probes.lfp.config import LFPConfig
 from interp.probes.lfp.data import LFPData, lexicon_data
+from interp.probes.lfp.feedback_report import LFPReport
 from interp.probes.lfp.pipeline import LFPPipeline, run_lfp
 from interp.probes.lfp.planted import planted_gate
-from interp.probes.lfp.report import LFPReport
 from interp.probes.lfp.tuning import PreferencePair, tune_on_preferences, tune_on_reward
 
 __all__ = [

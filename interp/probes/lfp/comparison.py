@@ -13,13 +13,13 @@ from interp.probes.lfp.config import ProbeSettings
 from interp.probes.lfp.controls import FeedbackControls, feedback_controls
 from interp.probes.lfp.deltas import FeatureDeltas, feature_deltas
 from interp.probes.lfp.features import collect_activations, collect_features, feature_places, read_triples
-from interp.probes.lfp.probe import FeedbackProbe
-from interp.probes.lfp.reading import (
+from interp.probes.lfp.held_out_words import (
     FeedbackReading,
     PairReading,
     cross_validated_feedback,
     cross_validated_pairs,
 )
+from interp.probes.lfp.probe import FeedbackProbe
 from interp.probes.lfp.triples import ContrastiveTriple
 from interp.probes.lfp.tuning import PreferencePair
 

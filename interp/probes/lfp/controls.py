@@ -18,15 +18,15 @@ from interp.core.device import derive_seed
 from interp.core.intervals import Interval
 from interp.core.messages import at_least
 from interp.probes.lfp.agreement import CONFIDENCE, Estimate, FeedbackAgreement
-from interp.probes.lfp.lexicon import vader_lexicon
-from interp.probes.lfp.probe import TripleFeatures
-from interp.probes.lfp.reading import (
+from interp.probes.lfp.held_out_words import (
     FeedbackReading,
     by_word,
     cross_validated_feedback,
     out_of_fold,
     target_words,
 )
+from interp.probes.lfp.lexicon import vader_lexicon
+from interp.probes.lfp.probe import TripleFeatures
 from interp.probes.lfp.triples import ContrastiveTriple
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from interp.core.device import derive_seed
 from interp.core.files import read_json_lines
 from interp.core.messages import at_least
 from interp.core.transcripts import content_key
-from interp.probes.lfp.report import STAGES
+from interp.probes.lfp.feedback_report import STAGES
 from interp.probes.lfp.sampling import continuations
 from interp.probes.lfp.stages import run_stage
 from interp.probes.lfp.triples import TEMPLATES, ContrastiveTriple, build_lexicon_triples

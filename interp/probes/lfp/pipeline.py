@@ -20,7 +20,7 @@ from interp.core.config import from_dict, to_dict
 from interp.core.files import read_sealed_json, write_json, write_sealed_json
 from interp.core.plotting import save_figure
 from interp.core.transcripts import content_key
-from interp.probes.lfp import plots
+from interp.probes.lfp import feedback_plots
 from interp.probes.lfp.ablation import ablation_effect
 from interp.probes.lfp.comparison import ReadModel, compare_feedback, compare_pairs
 from interp.probes.lfp.config import LFPConfig
@@ -30,12 +30,12 @@ from interp.probes.lfp.description import describe_features
 from interp.probes.lfp.divergence import parameter_divergence, select_layers
 from interp.probes.lfp.explain import Explainer, LexiconExplainer
 from interp.probes.lfp.features import collect_triples, feature_places
+from interp.probes.lfp.feedback_report import STAGES, LFPReport
 from interp.probes.lfp.gap import activation_gap
 from interp.probes.lfp.judge import Judge, LexiconJudge
 from interp.probes.lfp.lexicon import vader_lexicon, vader_word_reward
 from interp.probes.lfp.matching import mmcs
 from interp.probes.lfp.probe import FeedbackProbe, rescale_to_range
-from interp.probes.lfp.report import STAGES, LFPReport
 from interp.probes.lfp.saes import FeedbackSAEs, load_feedback_saes, train_feedback_saes
 from interp.probes.lfp.sampling import Reward
 from interp.probes.lfp.stages import run_stage, set_aside, up_to
@@ -155,7 +155,7 @@ class LFPPipeline:
         moved = parameter_divergence(self.base, self.tuned)
         relative = parameter_divergence(self.base, self.tuned, relative=True)
         layers = select_layers(relative if choice.relative else moved, choice.k, choice.how)
-        save_figure(plots.plot_divergence(moved, relative, layers), folder / "layers.png")
+        save_figure(feedback_plots.plot_divergence(moved, relative, layers), folder / "layers.png")
         return {"divergence": list(moved.items()), "relative": list(relative.items()), "layers": layers}
 
     @cached_property
@@ -232,8 +232,8 @@ class LFPPipeline:
                 for name, r in read.items()
             }
         write_sealed_json(folder / "probe.json", found.probe.state())
-        save_figure(plots.plot_columns(found.controls.to_dict()), folder / "controls.png")
-        save_figure(plots.plot_words(found.words()), folder / "words.png")
+        save_figure(feedback_plots.plot_columns(found.controls.to_dict()), folder / "controls.png")
+        save_figure(feedback_plots.plot_words(found.words()), folder / "words.png")
         save_figure(found.deltas.plot(), folder / "deltas.png")
         return {
             "columns": found.controls.to_dict(),

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from interp.activations.stream import TensorStream
 from interp.core.device import derive_seed
 from interp.probes.lfp.agreement import FeedbackAgreement
+from interp.probes.lfp.held_out_words import FeedbackReading, cross_validated_feedback
 from interp.probes.lfp.probe import TripleFeatures
-from interp.probes.lfp.reading import FeedbackReading, cross_validated_feedback
 from interp.probes.lfp.saes import RECIPE
 from interp.probes.lfp.triples import ContrastiveTriple
 from interp.sae.dictionary import Dictionary

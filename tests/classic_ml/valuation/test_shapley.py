@@ -9,9 +9,9 @@ import pytest
 
 from classic_ml.valuation.closed_forms import size_utility
 from classic_ml.valuation.monte_carlo import METHODS, monte_carlo_shapley
-from classic_ml.valuation.plots import plot_convergence, plot_values
 from classic_ml.valuation.shapley import exact_shapley, exact_shapley_by_size, shapley_from_table
 from classic_ml.valuation.utility import ClosedForm
+from classic_ml.valuation.value_plots import plot_convergence, plot_values
 
 
 def by_permutations(utility, count):

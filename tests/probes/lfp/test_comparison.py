@@ -11,7 +11,7 @@ from scipy.stats import kendalltau
 from interp.probes.lfp.comparison import ReadModel, compare_feedback, compare_pairs, tau_gain
 from interp.probes.lfp.config import ProbeSettings
 from interp.probes.lfp.features import collect_triples
-from interp.probes.lfp.reading import FeedbackReading, PairReading, cross_validated_feedback
+from interp.probes.lfp.held_out_words import FeedbackReading, PairReading, cross_validated_feedback
 from interp.probes.lfp.tuning import PreferencePair
 from tests.probes.lfp.small_world import (
     LEXICON,

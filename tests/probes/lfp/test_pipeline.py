@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from interp.core.files import read_json
+from interp.probes.lfp import feedback_report, stages
 from interp.probes.lfp import pipeline as pipeline_module
-from interp.probes.lfp import report as report_module
-from interp.probes.lfp import stages
 from interp.probes.lfp.config import DictionarySettings, LayerChoice
 from interp.probes.lfp.divergence import parameter_divergence
+from interp.probes.lfp.feedback_report import STAGES, LFPReport
 from interp.probes.lfp.pipeline import LFPPipeline, run_lfp
-from interp.probes.lfp.report import STAGES, LFPReport
 from interp.probes.lfp.tuning import PreferencePair, PreferenceTuning
 from tests.probes.lfp.small_world import (
     NEGATIVE,
@@ -51,7 +50,7 @@ def given(out: Path, **options: Any) -> LFPPipeline:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the time of so small a run goes into its figures, which other tests look at."""
-    for module in (pipeline_module, report_module):
+    for module in (pipeline_module, feedback_report):
         monkeypatch.setattr(module, "save_figure", lambda figure, path: None)
     monkeypatch.setattr(LFPReport, "plot", lambda report: None)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from interp.probes.lfp.held_out_words import by_word, cross_validated_feedback, out_of_fold
 from interp.probes.lfp.planted import PlantedFeedback, plant_feedback, planted_gate
 from interp.probes.lfp.probe import TripleFeatures
-from interp.probes.lfp.reading import by_word, cross_validated_feedback, out_of_fold
 
 GAMMA = 0.6
 

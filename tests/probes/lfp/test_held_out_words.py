@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from interp.probes.lfp.held_out_words import cross_validated_feedback, cross_validated_pairs, out_of_fold
 from interp.probes.lfp.probe import TripleFeatures
-from interp.probes.lfp.reading import cross_validated_feedback, cross_validated_pairs, out_of_fold
 from tests.probes.lfp.sparse_codes import coded
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from interp.core.files import write_sealed_json
-from interp.probes.lfp.report import FIGURES, LFPReport
+from interp.probes.lfp.feedback_report import FIGURES, LFPReport
 
 
 def column(tau: float, graded: float = 0.0, spread: float = 0.1) -> dict[str, Any]:

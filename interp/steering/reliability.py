@@ -24,11 +24,11 @@ from interp.steering.baselines import (
 from interp.steering.criteria import Finding, ReliabilityCriteria
 from interp.steering.decomposition import VarianceDecomposition, cells, decompose_variance
 from interp.steering.extraction import METHODS, fit
+from interp.steering.pair_activations import Read, collect
 from interp.steering.pairs import ContrastivePair, PairDataset, check_disjoint
 from interp.steering.prompts import BASE, PromptVariation, variations
 from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult, at_layer
 from interp.steering.quality import ConceptQuality
-from interp.steering.reading import Read, collect
 from interp.steering.scoring import Score
 from interp.steering.side_effects import SideEffects, neutral_tokens, side_effects
 from interp.steering.steerability import Steerability, check_multipliers
@@ -167,7 +167,7 @@ class ReliabilityReport:
 
     def plot(self) -> Figure:
         """The propensity curves, the slopes beside the baselines', the variance and the slopes by factor."""
-        from interp.steering.plots import plot_report
+        from interp.steering.steerability_plots import plot_report
 
         return plot_report(self)
 

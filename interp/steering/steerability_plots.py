@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from interp.steering.decomposition import Factors, VarianceDecomposition
     from interp.steering.layers import LayerSweep
     from interp.steering.propensity import PropensityResult
-    from interp.steering.report import ReliabilityReport
+    from interp.steering.reliability import ReliabilityReport
     from interp.steering.steerability import Steerability
     from interp.steering.transfer import Generalisation, Transfer
 

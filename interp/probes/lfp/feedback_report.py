@@ -12,7 +12,7 @@ import numpy as np
 
 from interp.core.files import atomic_write, read_sealed_json, write_json
 from interp.core.plotting import save_figure
-from interp.probes.lfp.plots import plot_columns
+from interp.probes.lfp.feedback_plots import plot_columns
 from interp.probes.lfp.stages import RESULT
 
 if TYPE_CHECKING:

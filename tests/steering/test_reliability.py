@@ -18,7 +18,7 @@ from interp.steering.decomposition import decompose_variance
 from interp.steering.extraction import extract
 from interp.steering.generators import likes
 from interp.steering.propensity import DEFAULT_MULTIPLIERS, PropensityResult
-from interp.steering.report import ReliabilityReport, evaluate
+from interp.steering.reliability import ReliabilityReport, evaluate
 from interp.steering.side_effects import SideEffects
 from interp.steering.steerability import steerability
 from interp.steering.vector import SteeringVector

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from interp.core.plotting import COLOURS, new_figure
-from interp.probes.reading import ReadOut
+from interp.probes.decoded_trees import ReadOut
 from interp.probes.treebank import DependencyTree, Edge
 
 if TYPE_CHECKING:
