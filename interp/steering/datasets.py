@@ -114,7 +114,9 @@ def _records(source: Any, dataset_split: str) -> tuple[str, Iterable[Mapping[str
     if path.is_file():
         if path.suffix not in (".json", ".jsonl"):
             raise ValueError(f"{path}: can't read {path.suffix!r} files as pairs, only .jsonl and .json")
-        return path.stem, _checked(path, read_json_lines(path) if path.suffix == ".jsonl" else read_json(path, list))
+        return path.stem, _checked(
+            path, read_json_lines(path) if path.suffix == ".jsonl" else read_json(path, list)
+        )
     name = str(source)
     looks_local = name.startswith((".", "/", "~")) or (
         "::" not in name and path.suffix in (".json", ".jsonl")
