@@ -30,6 +30,7 @@ from interp.sae.optim import RowSparseAdam
 from interp.sae.standard import StandardSAE
 from interp.sae.tied import TiedSAE
 
+_ROUNDING = 1024  # in units of the type's precision: as far as rows of unit norm drift from it
 _CHECK_EVERY = 100  # steps between looks for NaN and infinity in the data
 _log = logging.getLogger(__name__)
 
@@ -112,8 +113,8 @@ class TrainStep:
         self.params: GatedParams | StandardParams = sae.params()
         tied = isinstance(sae, TiedSAE)
         self.unit_norm = options.sparsity == "l1" and not tied
-        if self.unit_norm:  # all at once: the sparse routes keep the norm of the rows that they touch
-            sae.normalize_decoder_()
+        if self.unit_norm and _has_other_rows(sae.W_dec):
+            sae.normalize_decoder_()  # all at once: the sparse routes see to the rows that they touch only
         self._fused = betas[0] == 0.0 and grad_clip is None and not tied
         trained = list(sae.parameters()) if tied else [p for p in self.params if p is not None]
         self.optimizer: torch.optim.Optimizer
@@ -243,3 +244,9 @@ class TrainStep:
             raise ValueError(
                 f"x is {x.dtype} on {x.device}, the dictionary {W_dec.dtype} on {W_dec.device}: convert x"
             )
+
+
+def _has_other_rows(W_dec: Tensor) -> bool:
+    """Whether a row is not of unit norm to rounding. Those that are stay as they are: a run resumes bit for bit."""
+    off = (W_dec.detach().norm(dim=1) - 1).abs().max()
+    return float(off) > _ROUNDING * torch.finfo(W_dec.dtype).eps

@@ -195,7 +195,7 @@ def test_a_finished_run_is_only_read_again(run):
 
 
 def test_other_settings_in_the_same_folder_are_refused(run):
-    with pytest.raises(ValueError, match=r"l1_coefficient = 0\.5.*asks for 1\.0.*--no-resume"):
+    with pytest.raises(ValueError, match=r"l1_coefficient was 0\.5 there and is 1\.0 here.*--no-resume"):
         train(X, out=run.out, **{**SMALL, "l1_coefficient": 1.0})
 
 
