@@ -61,7 +61,7 @@ TRAIN, TEST = distinct_trees(200, 0), distinct_trees(60, 1)
 
 
 def fit(make: Callable[[list[DependencyTree], int], WordActivations], **spec: float) -> FittedProbes:
-    config = ProbeTraining(lr=2e-2, max_epochs=60, progress=False)
+    config = ProbeTraining(lr=1e-2, max_epochs=80, progress=False)
     return fit_probes(make(TRAIN, 0), TRAIN, [ProbeSpec(0, 6, **spec)], config)  # type: ignore[arg-type]
 
 
