@@ -204,7 +204,8 @@ def _tokens(block: Sequence[_Line]) -> tuple[list[_Token], list[_Token]]:
         first, last = (int(id_[name] or id_["word"]) for name in ("first", "last"))
         if first != following:
             raise _Fault(line, f"id {cells[0]} where {following} must follow: ids count from 1 without gaps")
-        token = _Token(line, range(first, last + 1), *(cells[i] for i in (1, 3, 6, 7)), _spaced(cells[9]))
+        form, upos, head, relation = (cells[i] for i in (1, 3, 6, 7))
+        token = _Token(line, range(first, last + 1), form, upos, head, relation, _spaced(cells[9]))
         if id_["first"]:
             if not covered < first <= last:
                 raise _Fault(line, f"id {cells[0]}: multiword tokens hold a word or more and don't overlap")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from interp.sae.dictionary import Dictionary
 
     Source = Dictionary | str | Path
-    Text = TokenContexts | Documents | Sequence[str] | str | Path
+    Text = TokenContexts | Documents | DocumentStream | Sequence[str] | str | Path
 
 logger = logging.getLogger(__name__)
 

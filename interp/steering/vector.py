@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,10 @@ CONFIG, WEIGHTS = "steering.json", "vectors.safetensors"
 
 def as_layer(layer: Any, name: str = "layer") -> int:
     """A layer as a plain integer; numpy's and torch's are taken. Raises TypeError for anything else."""
-    try:
-        # Whole numbers only: 1.5 is no layer, and neither are True and "1".
-        return operator.index("" if isinstance(layer, bool) else layer)
-    except TypeError:
-        raise TypeError(f"{name}={layer!r} is a {type(layer).__name__}; give an integer") from None
+    if not isinstance(layer, bool):
+        with suppress(TypeError):  # whole numbers only: 1.5 is no layer, and neither is "1"
+            return operator.index(layer)
+    raise TypeError(f"{name}={layer!r} is a {type(layer).__name__}; give an integer")
 
 
 def as_layers(layers: Any) -> list[int]:
