@@ -49,7 +49,7 @@ def encode(tokenizer: Any, texts: Sequence[str], bos: Sequence[int] = ()) -> lis
     `bos` is what will be put before them. Where a text begins with it already, as a chat template's does, its own is
     left out, so that there is one.
     """
-    with _own_settings_kept(tokenizer):
+    with own_settings_kept(tokenizer):
         encoded = tokenizer(
             list(texts), add_special_tokens=False, padding=False, truncation=False, verbose=False
         )
@@ -65,7 +65,7 @@ def encode(tokenizer: Any, texts: Sequence[str], bos: Sequence[int] = ()) -> lis
 
 
 @contextmanager
-def _own_settings_kept(tokenizer: Any) -> Iterator[None]:
+def own_settings_kept(tokenizer: Any) -> Iterator[None]:
     """Put back the truncation and padding of the tokenizer behind a fast tokenizer, which every call of it wipes."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     truncation, padding = getattr(backend, "truncation", None), getattr(backend, "padding", None)
@@ -82,7 +82,7 @@ def bos_prefix(tokenizer: Any, add_bos: bool | None) -> list[int]:
     """The ids to put before a text: none, or the BOS token; None does what the tokenizer does by itself."""
     bos = tokenizer.bos_token_id
     if add_bos is None:
-        with _own_settings_kept(tokenizer):
+        with own_settings_kept(tokenizer):
             natural = tokenizer("a", padding=False, truncation=False, verbose=False)["input_ids"]
         add_bos = bos is not None and len(natural) > 1 and natural[0] == bos
     if add_bos and bos is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from interp.core.messages import one_of
-from interp.models.tokenization import bos_prefix
+from interp.models.tokenization import bos_prefix, own_settings_kept
 from interp.probes.treebank import DependencyTree, Span
 
 logger = logging.getLogger(__name__)
@@ -62,14 +62,15 @@ def align(
             f"tokenizer {type(tokenizer).__name__} doesn't say which characters its tokens cover: use a fast one"
         )
     bos = bos_prefix(tokenizer, tokenizer.bos_token_id is not None if add_bos is None else add_bos)
-    encoded = tokenizer(
-        [tree.text for tree in trees],
-        add_special_tokens=False,
-        return_offsets_mapping=True,
-        padding=False,
-        truncation=False,
-        verbose=False,
-    )
+    with own_settings_kept(tokenizer):
+        encoded = tokenizer(
+            [tree.text for tree in trees],
+            add_special_tokens=False,
+            return_offsets_mapping=True,
+            padding=False,
+            truncation=False,
+            verbose=False,
+        )
     aligned: list[AlignedSentence | None] = []
     for index, tree in enumerate(trees):
         ids = [*bos, *encoded["input_ids"][index]][:max_tokens]

@@ -10,6 +10,7 @@ import torch
 from interp.core.messages import at_least, one_of
 from interp.models.chat import Token
 from interp.models.choices import choose_in_turn
+from interp.models.tokenization import encode
 from interp.recall.answers import Answer
 from interp.recall.prompts import Message, RecallPrompt
 
@@ -117,7 +118,7 @@ class LocalRecaller:
         return Answer(text, tuple(tokens) if aligned else (), len(ids), len(new))
 
     def _ids(self, text: str) -> list[int]:
-        return list(self._model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+        return encode(self._model.tokenizer, [text])[0]
 
 
 def _pieces(tokenizer: Any, ids: list[int]) -> list[str]:

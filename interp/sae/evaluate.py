@@ -15,7 +15,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.activations.harvest import parse_tokens
-from interp.activations.text import ContextBatch, Documents, TokenContexts, load_text, pack
+from interp.activations.text import (
+    ContextBatch,
+    Documents,
+    DocumentStream,
+    TokenContexts,
+    load_text,
+    pack,
+)
 from interp.core.messages import one_of
 from interp.core.progress import progress as progress_bar
 from interp.models.fingerprint import of_other_weights

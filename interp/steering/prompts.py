@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.messages import warn_once
 from interp.models.inputs import TokenBatch
-from interp.models.tokenization import bos_prefix, pad_right
+from interp.models.tokenization import bos_prefix, encode, pad_right
 
 if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
@@ -156,7 +156,7 @@ def _templated(tokenizer: Any, turns: list[dict[str, str]]) -> str:
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
-    return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return encode(tokenizer, [text])[0]
 
 
 def _common_prefix(left: list[int], right: list[int]) -> int:

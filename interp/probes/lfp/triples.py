@@ -16,6 +16,7 @@ import numpy as np
 
 from interp.core.device import derive_seed
 from interp.core.messages import at_least
+from interp.models.tokenization import encode
 
 SLOT = "{word}"
 # Frames that take a word of any part of speech: VADER's strongest entries are nouns and verbs as well as adjectives.
@@ -180,7 +181,7 @@ def trim_to_target(text: str, words: Collection[str], tokenizer: Any = None) -> 
 
 def is_single_token(word: str, tokenizer: Any) -> bool:
     """Whether a word behind a blank is one token, and one that stands for it (no unknown-word token)."""
-    ids = tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
+    ids = encode(tokenizer, [f" {word}"])[0]
     return len(ids) == 1 and tokenizer.decode(ids).strip().lower() == word.lower()
 
 
