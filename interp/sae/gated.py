@@ -65,7 +65,7 @@ class GatedSAE(Dictionary):
         self.register_parameter("r_mag", self._parameter(n_latents, device=device) if cfg.use_r_mag else None)
         self.register_parameter("W_mag", None if cfg.tied else self._parameter(n_latents, d, device=device))
         if seed is not None:
-            directions = random_directions(n_latents, d, seed=seed)
+            directions = random_directions(n_latents, d, seed=seed, double=cfg.dtype == "float64")
             with torch.no_grad():
                 for matrix in (self.W_gate, self.W_dec, self.W_mag):
                     if matrix is not None:

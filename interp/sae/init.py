@@ -12,9 +12,16 @@ from interp.core.messages import one_of
 B_DEC_INITS = ("zero", "mean", "geometric_median")
 
 
-def random_directions(n_latents: int, d: int, *, seed: int, norm: float = 1.0) -> Float[Tensor, "F d"]:
-    """Gaussian directions of a given length, float32 on the CPU: the same on every device."""
+def random_directions(
+    n_latents: int, d: int, *, seed: int, norm: float = 1.0, double: bool = False
+) -> Float[Tensor, "F d"]:
+    """Gaussian directions of a given length on the CPU: the same on every device.
+
+    They are drawn in float32; `double` has their length right to float64's rounding.
+    """
     directions = torch.randn(n_latents, d, generator=make_generator(seed, "directions"))
+    if double:
+        directions = directions.double()
     return directions * (norm / directions.norm(dim=1, keepdim=True))
 
 

@@ -66,7 +66,9 @@ class StandardSAE(Dictionary):
         self.b_enc = self._parameter(cfg.d_sae, device=device)
         self.b_dec = self._parameter(cfg.d_in, device=device)
         if seed is not None:
-            directions = random_directions(cfg.d_sae, cfg.d_in, seed=seed, norm=cfg.decoder_norm)
+            directions = random_directions(
+                cfg.d_sae, cfg.d_in, seed=seed, norm=cfg.decoder_norm, double=cfg.dtype == "float64"
+            )
             with torch.no_grad():
                 self.W_dec.copy_(directions)
                 self.W_enc.copy_(directions)
