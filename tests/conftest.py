@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import signal
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+from interp.core import device
 from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
 from tests.models.tiny import byte_tokenizer, tiny_model
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--seed-offset",
+        type=int,
+        default=0,
+        help="add this to every seed that numpy's and torch's generators get: a bound must hold for other draws, too",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Shift all seeds alike: what is equal for equal seeds stays so. Processes that tests start are not shifted."""
+    offset = config.getoption("--seed-offset")
+    if not offset:
+        return
+    for owner, name in ((np.random, "default_rng"), (torch, "manual_seed"), (device, "derive_seed")):
+        setattr(owner, name, _shifted(getattr(owner, name), offset))
+
+
+def _shifted(seeded: Any, offset: int) -> Any:
+    @functools.wraps(seeded, updated=())
+    def call(seed: Any = None, *more: Any, **named: Any) -> Any:
+        return seeded(seed + offset if type(seed) is int else seed, *more, **named)
+
+    return call
 
 
 @pytest.fixture(scope="session", autouse=True)
