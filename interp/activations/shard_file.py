@@ -9,7 +9,6 @@ cut while it is open ends the process with a bus error.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,39 +20,18 @@ import torch
 from torch import Tensor
 
 from interp.core.files import atomic_write, open_regular
-from interp.core.tensor_files import tensor_layout
+from interp.core.tensor_files import header_bytes, tensor_layout
 
-_CODES = {
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int8: "I8",
-}
 _CHUNK_BYTES = 1 << 24
 _GAP_BYTES = 1024  # rows nearer to each other than this are read in one go
 
 Layout = Mapping[str, tuple[torch.dtype, tuple[int, ...]]]
 
 
-def _header(layout: Layout, metadata: Mapping[str, str]) -> bytes:
-    """The header for these tensors, which lie in the order given."""
-    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
-    offset = 0
-    for name, (dtype, shape) in layout.items():
-        end = offset + math.prod(shape) * dtype.itemsize
-        entries[name] = {"dtype": _CODES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
-
-
 def file_bytes(layout: Layout, metadata: Mapping[str, str]) -> int:
     """Size of the finished file."""
     data = sum(math.prod(shape) * dtype.itemsize for dtype, shape in layout.values())
-    return len(_header(layout, metadata)) + data
+    return len(header_bytes(layout, metadata)) + data
 
 
 def write_shard(
@@ -67,7 +45,7 @@ def write_shard(
     Raises:
         OSError: the disk is full, say.
     """
-    header = _header({name: (t.dtype, tuple(t.shape)) for name, t in tensors.items()}, metadata)
+    header = header_bytes({name: (t.dtype, tuple(t.shape)) for name, t in tensors.items()}, metadata)
     digest = hashlib.sha256(header)
     head: str | None = None
     with atomic_write(path) as temporary, temporary.open("wb") as file:
@@ -104,7 +82,7 @@ class ShardFile:
 
     def __init__(self, path: Path, layout: Layout, metadata: Mapping[str, str]) -> None:
         self.path = path
-        expected = _header(layout, metadata)
+        expected = header_bytes(layout, metadata)
         with open_regular(path) as file:
             header = file.read(len(expected))
             size = file.seek(0, 2)

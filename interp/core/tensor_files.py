@@ -51,12 +51,14 @@ def write_tensors(
     for name, tensor in tensors.items():
         if tensor.dtype not in CODES:
             raise TypeError(f"tensor {name!r} is {tensor.dtype}, which {os.fspath(path)} can't hold")
-    header = header_bytes({name: (t.dtype, tuple(t.shape)) for name, t in tensors.items()}, metadata)
+    # Widest type first, so that each of them lies aligned.
+    ordered = dict(sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])))
+    header = header_bytes({name: (t.dtype, tuple(t.shape)) for name, t in ordered.items()}, metadata)
     digest = hashlib.sha256(header)
     with open(path, "wb") as file:
         file.write(header)
-        for name in _order({name: (t.dtype, ()) for name, t in tensors.items()}):
-            flat = tensors[name].detach().cpu().contiguous().reshape(-1)
+        for tensor in ordered.values():
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
             data = flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(b"")
             for start in range(0, len(data), _CHUNK_BYTES):
                 chunk = data[start : start + _CHUNK_BYTES]
@@ -68,21 +70,16 @@ def write_tensors(
 def header_bytes(
     layout: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: Mapping[str, str] | None = None
 ) -> bytes:
-    """The header of a file of such tensors, widest type first so that each of them lies aligned."""
+    """The header of a file of such tensors, which lie in the order given."""
     entries: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
     offset = 0
-    for name in _order(layout):
-        dtype, shape = layout[name]
+    for name, (dtype, shape) in layout.items():
         end = offset + math.prod(shape) * dtype.itemsize
         entries[name] = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _order(layout: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> list[str]:
-    return sorted(layout, key=lambda name: (-layout[name][0].itemsize, name))
 
 
 @dataclass(frozen=True)
