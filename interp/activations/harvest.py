@@ -131,6 +131,8 @@ def harvest(
         return planned.estimate(planned.first_batch_speed(), n_tokens)
     if not resume and Path(out).exists():
         raise ValueError(f"out={str(out)!r} is there already: resume=True goes on with it, or choose another")
+    if not (Path(out) / MANIFEST_FILE).exists():
+        check_folder("out", out)  # before the text is read
     init_from_env()
     if not isinstance(contexts, TokenContexts):
         contexts = pack(load_text(contexts), model, **packing, max_tokens=wanted, seed=seed, shared=True)

@@ -124,7 +124,7 @@ def nan_rows():
         ({"tracker": "tensorboard"}, "wandb"),
         ({"variants": []}, "variants is empty"),
         ({"variants": [{}, {}]}, "comes twice"),
-        ({"variants": {"a/b": {}}}, "name a folder"),
+        ({"variants": {"a/b": {}}}, "name a file or folder"),
         ({"variants": {"a": {"steps": 5}}}, "same for all dictionaries"),
         ({"device": "tpu"}, "device"),
     ],
