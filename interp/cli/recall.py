@@ -75,6 +75,7 @@ def run(
 
     Example: interp recall run --model smollm2-135m --datasets social --datasets er --n-graphs 10 --max-nodes 8 --out recall/
     """
+    from interp.core.lock import RunLock
     from interp.recall.answers import Recaller
     from interp.recall.design import make_cases
     from interp.recall.graphs import DOMAINS
@@ -126,9 +127,10 @@ def run(
         recaller = LocalRecaller(
             lm, mode=mode, max_new_tokens=max_tokens, temperature=temperature, seed=random_state
         )
-    save_settings(out, recaller, cases, samples)
-    experiment = GraphRecallExperiment(recaller, samples=samples, transcripts=out / TRANSCRIPTS)
-    typer.echo(experiment.run(cases))
+    with RunLock(out, "recall run"):
+        save_settings(out, recaller, cases, samples)
+        experiment = GraphRecallExperiment(recaller, samples=samples, transcripts=out / TRANSCRIPTS)
+        typer.echo(experiment.run(cases))
     typer.echo(f"replies are in {out}; next: interp recall analyse --run {out}")
 
 

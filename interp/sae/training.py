@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from interp.activations.stream import StoreStream, TensorStream
 from interp.core.callbacks import Callback
 from interp.core.config import save_config, to_dict
 from interp.core.history import History
+from interp.core.lock import RunLock
 from interp.core.messages import check_name
 from interp.core.runtime import Runtime
 from interp.core.tracking import make_tracker
@@ -184,10 +186,14 @@ def train(
         callbacks=callbacks,
         tracker=logs,
     )
+    held = (
+        nullcontext() if folder is None else RunLock(folder, "training")
+    )  # until the dictionaries are written
     try:
-        history = trainer.fit(task, stream, resume=resume)
-        results = [_result(name, task, history, provenance, folder, stream) for name in configs]
-        logs.summary({key: value for key, value in history.last.items() if value is not None})
+        with held:
+            history = trainer.fit(task, stream, resume=resume)
+            results = [_result(name, task, history, provenance, folder, stream) for name in configs]
+            logs.summary({key: value for key, value in history.last.items() if value is not None})
     finally:
         logs.finish()
     return results if variants is not None else results[0]

@@ -28,6 +28,7 @@ from interp.core.config import to_dict
 from interp.core.device import derive_seed
 from interp.core.files import read_json, write_json
 from interp.core.identity import Identity
+from interp.core.lock import RunLock
 from interp.probes.lfp import trl_run
 from interp.probes.lfp.sampling import (
     Reward,
@@ -212,7 +213,7 @@ def _tune(
     digest = hashlib.sha256(json.dumps(data).encode()).hexdigest()
     print_of_model = {key: value for key, value in model.fingerprint().items() if key != "name"}
     identity = Identity.of("tuning", **about, config=to_dict(config), data=digest, model=print_of_model)
-    with _folder(out) as folder:
+    with _folder(out) as folder, RunLock(folder, "tuning"):
         if _finished(folder, identity, resume):
             logger.info("%s holds the finished tuning", folder)
             shutil.rmtree(folder / WORK, ignore_errors=True)
