@@ -267,7 +267,7 @@ def _state(value: Any, where: str, above: tuple[int, ...]) -> Any:
     """What pickling would keep, without its bytes (they differ for equal objects)."""
     try:
         reduced = value.__reduce_ex__(4)
-    except (TypeError, ValueError, AttributeError, RuntimeError, NotImplementedError) as error:
+    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise TypeError(
             f"{where} is a {_name(type(value))}, which can't be told from its like ({error}); give plain values, "
             "arrays, functions or estimators"
