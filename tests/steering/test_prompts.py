@@ -114,8 +114,8 @@ def test_refusals(tiny_llama: LanguageModel) -> None:
 
         bos_token_id = chat_template = None
 
-        def __call__(self, text: str, **_: Any) -> dict[str, list[int]]:
-            return {"input_ids": [ord(c) % 250 for c in reversed(text)]}
+        def __call__(self, texts: list[str], **_: Any) -> dict[str, list[list[int]]]:
+            return {"input_ids": [[ord(c) % 250 for c in reversed(text)] for text in texts]}
 
     model = copy.copy(tiny_llama)
     model.tokenizer = Reversing()
