@@ -48,8 +48,10 @@ def test_the_tokenizer_written_gives_our_ids(kind: str, encoder: str | None) -> 
         x = SOURCE.sample(101, 50 + seed)
         ids = ours.encode(x)
         found = theirs(f"{as_characters(x)}\n")["input_ids"]
-        if kind == "hf-unigram":  # two segmentations may be equally likely: either is right, and of the same text
+        if kind == "hf-unigram":  # 2 + 22 and 22 + 2 are equally likely: either is right, if none is likelier
             assert theirs.decode(found) == as_characters(x)
+            scores = ours.log_probabilities_
+            assert scores[found].sum() == pytest.approx(scores[ids].sum(), rel=1e-12)
         else:
             assert found == ids.tolist()
         assert theirs.decode(ids) == as_characters(ours.decode(ids))
