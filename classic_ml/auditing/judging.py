@@ -42,7 +42,7 @@ def judge(
     estimate = naive_shares(losses, determined, gamma)[0]
     if m >= plan.n_audit and (~determined).mean() <= eps2 / 4:
         decided_by = "counts"
-    elif interval.high - interval.low <= 2 * eps2:
+    elif interval.high - interval.low <= 2 * eps2 and interval != (0, 1):  # which says nothing, whatever eps2
         decided_by, estimate = "certificate", (interval.low + interval.high) / 2
     elif not determined.any():
         estimate = math.nan
@@ -54,31 +54,31 @@ def judge(
         decided_by=decided_by,
         n_required=max(plan.n_total, 4 * plan.n_audit if quarter else 0),
         relation=relation,
-        n_lower_bound=plan.n_lower_bound,
         local_losses=losses,
         low=low,
         high=high,
         n_in_region=inside,
         undetermined=~determined,
-        locality_estimate=locality,
         locality_quantiles=(float(low5), float(median), float(high5)),
         mean_local_loss=float(np.nanmean(losses)) if (inside > 0).any() else math.nan,
         self_agreement=float(pool.agreement.mean()),
         counterexamples=_worst(pool, losses, low),
         audited_rows=pool.audited_rows,
         n_reference=n2,
-        k_min=plan.k_min,
+        plan=plan,
         gamma=gamma,
         delta=delta,
     )
 
 
 def _locality(inside: IntArray, n2: int, share: float) -> tuple[float, Literal["about", "at least"]]:
-    """The mass to plan with: of all but a `share` of the regions, or at most that of half of them."""
+    """The mass to plan with: that of all but a `share` of the regions, or where those hold too few points to measure,
+    a 95 % upper bound on it: half of the regions, or (Bonferroni over all) more than that share, have no more."""
     small = int(np.quantile(inside, share, method="inverted_cdf"))
     if small >= ENOUGH_TO_MEASURE:
         return small / n2, "about"
-    return proportion_upper_bound(int(np.median(inside)), n2), "at least"
+    typical = proportion_upper_bound(int(np.median(inside)), n2)
+    return min(typical, proportion_upper_bound(small, n2, 0.05 / len(inside))), "at least"
 
 
 def _worst(pool: QueryPool, losses: FloatArray, low: FloatArray) -> list[Counterexample]:

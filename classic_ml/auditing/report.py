@@ -10,6 +10,7 @@ import numpy as np
 
 from classic_ml.auditing.certificate import certified_interval
 from classic_ml.auditing.membership import IntArray
+from classic_ml.auditing.plans import AuditPlan
 from classic_ml.auditing.regions import BoolArray, FloatArray
 from classic_ml.auditing.tally import Counterexample
 from interp.core.intervals import Interval
@@ -33,11 +34,9 @@ class AuditReport:
     interval: contains L_gamma with probability 1 - delta, no blur.
     status: "decided" or "needs_more_queries"; decided_by: "counts", "certificate" or None.
     n_required: queries with which the simple audit would decide, "about" or "at least" (`relation`) that many.
-    n_lower_bound: no auditor can do with fewer at this locality; NaN outside the theorem's range of eps and gamma.
+    plan: the simple audit's plan at the locality seen.
     local_losses, low, high: [m] estimates, NaN for an empty region, and simultaneous exact bounds.
     n_in_region, undetermined: [m] reference points per region, and whether they are fewer than k_min.
-    locality_estimate: mass of the small regions (their eps2 / 4 quantile, at most 5 %), or an upper bound of the median's
-        where the small ones hold fewer than ten points ("at least").
     locality_quantiles: 5, 50, 95 % of the regions' shares of the reference points.
     mean_local_loss: over regions that aren't empty: another number than L_gamma.
     self_agreement: share of audited points with g_x(x) = f(x); no evidence, usually 1 by construction.
@@ -51,26 +50,40 @@ class AuditReport:
     decided_by: Literal["counts", "certificate"] | None
     n_required: int
     relation: Literal["about", "at least"]
-    n_lower_bound: float
     local_losses: FloatArray
     low: FloatArray
     high: FloatArray
     n_in_region: IntArray
     undetermined: BoolArray
-    locality_estimate: float
     locality_quantiles: tuple[float, float, float]
     mean_local_loss: float
     self_agreement: float
     counterexamples: list[Counterexample]
     audited_rows: IntArray
     n_reference: int
-    k_min: int
+    plan: AuditPlan
     gamma: float
     delta: float
 
     @property
     def n_audit(self) -> int:
         return len(self.local_losses)
+
+    @property
+    def k_min(self) -> int:
+        """Reference points from which a region counts as determined."""
+        return self.plan.k_min
+
+    @property
+    def locality_estimate(self) -> float:
+        """Mass of the small regions (their eps2 / 4 quantile, at most the 5 % one), or where those hold fewer than ten
+        reference points an upper bound of it ("at least")."""
+        return self.plan.locality
+
+    @property
+    def n_lower_bound(self) -> float:
+        """No auditor can do with fewer queries at this locality; NaN outside the theorem's range of eps and gamma."""
+        return self.plan.n_lower_bound
 
     @property
     def naive_range(self) -> tuple[float, float]:
@@ -126,8 +139,8 @@ class AuditReport:
             f"  mean local loss         {self.mean_local_loss:.4g}",
             f"  agreement on the explained points themselves {self.self_agreement:.1%} (no evidence)",
             f"  status                  {self.status}" + (f", by {self.decided_by}" if self.decided_by else ""),
-            f"  queries                 {n:,} given; the simple audit needs {self.relation} {self.n_required:,}; "
-            f"no auditor can do with fewer than: {bound}",
+            f"  queries                 {n:,} given; the simple audit needs {self.relation} {self.n_required:,} "
+            f"({self.plan.n_audit:,} audited); no auditor can do with fewer than: {bound}",
         ]
         return "\n".join(lines + [f"  {example}" for example in self.counterexamples])
 
