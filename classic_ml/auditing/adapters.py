@@ -46,7 +46,9 @@ def from_lime(
         ValueError: a regression, a label that was not explained, a cutoff outside (0, 1].
     """
     if getattr(explanation, "mode", "classification") != "classification":
-        raise ValueError(f"explanation.mode = {explanation.mode!r}: only explanations of classifiers can be audited")
+        raise ValueError(
+            f"explanation.mode = {explanation.mode!r}: only explanations of classifiers can be audited"
+        )
     if label not in explanation.local_exp:
         raise ValueError(f"label = {label} was not explained; explained: {sorted(explanation.local_exp)}")
     if not 0 < cutoff <= 1:

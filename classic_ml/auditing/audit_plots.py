@@ -24,7 +24,12 @@ def plot_report(report: AuditReport) -> Figure:
     left.fill_between(gammas, [b.low for b in band], [b.high for b in band], alpha=0.25, color=COLOURS[0])
     seen = report.local_losses[report.n_in_region > 0]
     if len(seen):
-        left.plot(gammas, [(seen >= g).mean() for g in gammas], color=COLOURS[1], label="naive, of regions not empty")
+        left.plot(
+            gammas,
+            [(seen >= g).mean() for g in gammas],
+            color=COLOURS[1],
+            label="naive, of regions not empty",
+        )
     left.axvline(report.gamma, color="grey", linewidth=0.8)
     left.plot([report.gamma], [report.estimate], "o", color=COLOURS[0], label=f"estimate ({report.status})")
     left.set(xlabel="threshold γ", ylabel="share of wrong explanations L_γ", ylim=(-0.02, 1.02))

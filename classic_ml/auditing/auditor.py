@@ -152,7 +152,9 @@ class ExplanationAuditor(BaseEstimator):
         for explanation, own in sharing(explanations).values():
             outside += [own[j] for j in np.flatnonzero(~explanation.region.contains(X[own]))]
         if outside:
-            named = ", ".join(str(rows[i]) for i in sorted(outside)[:10]) + (", ..." if len(outside) > 10 else "")
+            named = ", ".join(str(rows[i]) for i in sorted(outside)[:10]) + (
+                ", ..." if len(outside) > 10 else ""
+            )
             message = f"{len(outside)} of {len(X)} inputs lie outside their own region (rows {named})"
             if self.strict:
                 raise ValueError(f"{message}; mend the regions, or give strict=False")
@@ -165,5 +167,7 @@ def _checked(X: Any, f_X: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[Any
     if labels.shape != (len(X),):
         raise ValueError(f"f_X has shape {labels.shape} for {len(X)} inputs: give one label each")
     if labels.dtype.kind == "f" and np.isnan(labels).any():
-        raise ValueError(f"f_X holds {int(np.isnan(labels).sum())} NaN: every input needs the classifier's label")
+        raise ValueError(
+            f"f_X holds {int(np.isnan(labels).sum())} NaN: every input needs the classifier's label"
+        )
     return X, labels

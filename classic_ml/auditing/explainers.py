@@ -84,7 +84,7 @@ def local_ridge_explainer(
 
 
 def constant_box_explainer(f: Any, half_width: float) -> Explainer:
-    """"Around x it is f(x)": an anchor without the search, and the baseline of every other explanation."""
+    """ "Around x it is f(x)": an anchor without the search, and the baseline of every other explanation."""
     if not 0 < half_width < math.inf:
         raise ValueError(f"half_width = {half_width} must be a positive number")
     ask = _labels_of(f)

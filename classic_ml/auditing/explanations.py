@@ -113,7 +113,9 @@ def predicted(model: LocalModel, Z: Any) -> npt.NDArray[Any]:
     """The model's labels [n], their shape checked."""
     labels = np.asarray(model.predict(Z))
     if labels.shape != (len(Z),):
-        raise ValueError(f"{model!r}.predict gave shape {labels.shape} for {len(Z)} rows: it must give ({len(Z)},)")
+        raise ValueError(
+            f"{model!r}.predict gave shape {labels.shape} for {len(Z)} rows: it must give ({len(Z)},)"
+        )
     return labels
 
 
@@ -121,7 +123,9 @@ def checked_labels(labels: tuple[Hashable, Hashable]) -> npt.NDArray[Any]:
     """The two labels [2] of a binary local model."""
     array = np.asarray(labels)
     if array.shape != (2,) or array[0] == array[1]:
-        raise ValueError(f"labels = {labels!r} must be two different labels: of the negative and the positive side")
+        raise ValueError(
+            f"labels = {labels!r} must be two different labels: of the negative and the positive side"
+        )
     return array
 
 

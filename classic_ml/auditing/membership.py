@@ -56,7 +56,9 @@ def _balls(
         yield group[j], rows
 
 
-def _by_tree(Z: FloatArray, centers: FloatArray, radii: FloatArray, metric: str) -> Iterator[tuple[int, IntArray]]:
+def _by_tree(
+    Z: FloatArray, centers: FloatArray, radii: FloatArray, metric: str
+) -> Iterator[tuple[int, IntArray]]:
     tree = KDTree(Z, metric="euclidean" if metric == "l2" else "chebyshev")
     scale = np.abs(Z).max() + np.abs(centers).max(1)
     wide = np.minimum(radii * (1 + 1e-9) + 1e-9 * scale, np.finfo(float).max ** 0.5 / 2)
@@ -66,7 +68,9 @@ def _by_tree(Z: FloatArray, centers: FloatArray, radii: FloatArray, metric: str)
             yield j, rows[distances(Z[rows], centers[j], metric) <= radii[j]]
 
 
-def _by_product(Z: FloatArray, centers: FloatArray, radii: FloatArray, metric: str) -> Iterator[tuple[int, IntArray]]:
+def _by_product(
+    Z: FloatArray, centers: FloatArray, radii: FloatArray, metric: str
+) -> Iterator[tuple[int, IntArray]]:
     """|z - c|^2 = |z|^2 - 2 z.c + |c|^2 about the rows' mean; where rounding could decide, the distance itself."""
     mean = Z.mean(0)
     Zm, C = Z - mean, centers - mean

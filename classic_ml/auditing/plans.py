@@ -73,7 +73,9 @@ def audit_plan(
         ValueError: an argument outside its range, named.
     """
     if not 0 < locality <= 1:
-        raise ValueError(f"locality = {locality} must lie in (0, 1]: the share of the data in the smallest region")
+        raise ValueError(
+            f"locality = {locality} must lie in (0, 1]: the share of the data in the smallest region"
+        )
     check_rates(eps1, eps2, gamma, delta, constants)
     if constants == "paper":
         k = math.log(176 / (eps2 * delta)) / (2 * gamma**2 * eps1**2)
@@ -96,7 +98,9 @@ def query_lower_bound(locality: float, eps1: float, eps2: float, gamma: float) -
     Theorem 4.1; it holds for eps1, eps2 <= 1/48 and gamma < 1/3. Outside, NaN and a UserWarning.
     """
     if not 0 < locality <= 1:
-        raise ValueError(f"locality = {locality} must lie in (0, 1]: the share of the data in the smallest region")
+        raise ValueError(
+            f"locality = {locality} must lie in (0, 1]: the share of the data in the smallest region"
+        )
     for name, value in (("eps1", eps1), ("eps2", eps2), ("gamma", gamma)):
         in_unit_interval(name, value)
     eps = max(eps1, eps2)

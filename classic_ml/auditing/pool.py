@@ -66,6 +66,8 @@ def sharing(explanations: Sequence[LocalExplanation]) -> dict[int, tuple[LocalEx
     places: dict[int, list[int]] = defaultdict(list)
     for i, explanation in enumerate(explanations):
         if not isinstance(explanation, LocalExplanation):
-            raise TypeError(f"explanation {i} is a {type(explanation).__name__}: give LocalExplanation(region, model)")
+            raise TypeError(
+                f"explanation {i} is a {type(explanation).__name__}: give LocalExplanation(region, model)"
+            )
         places[id(explanation)].append(i)
     return {key: (explanations[own[0]], own) for key, own in places.items()}

@@ -75,7 +75,9 @@ class KernelRegion(BallRegion):
         if not 0 < width < math.inf:
             raise ValueError(f"width = {width} must be a positive number")
         if not 0 < cutoff <= 1:
-            raise ValueError(f"cutoff = {cutoff} must lie in (0, 1]: it is the least kernel weight in the region")
+            raise ValueError(
+                f"cutoff = {cutoff} must lie in (0, 1]: it is the least kernel weight in the region"
+            )
         super().__init__(center, width * math.sqrt(-math.log(cutoff)))
         self.width, self.cutoff = float(width), float(cutoff)
 
@@ -93,7 +95,9 @@ class BoxRegion(Region):
     def __init__(self, lower: npt.ArrayLike, upper: npt.ArrayLike) -> None:
         self.lower, self.upper = (vector(n, v, finite=False) for n, v in (("lower", lower), ("upper", upper)))
         if self.lower.shape != self.upper.shape:
-            raise ValueError(f"lower has {len(self.lower)} columns, upper {len(self.upper)}: give one each per column")
+            raise ValueError(
+                f"lower has {len(self.lower)} columns, upper {len(self.upper)}: give one each per column"
+            )
         if (self.lower > self.upper).any():
             column = int(np.flatnonzero(self.lower > self.upper)[0])
             raise ValueError(

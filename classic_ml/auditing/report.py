@@ -107,7 +107,9 @@ class AuditReport:
         """One row per audited point."""
         import pandas as pd
 
-        certainty = np.where(self.low >= self.gamma, "wrong", np.where(self.high < self.gamma, "fine", "open"))
+        certainty = np.where(
+            self.low >= self.gamma, "wrong", np.where(self.high < self.gamma, "fine", "open")
+        )
         columns = {
             "n_in_region": self.n_in_region,
             "determined": ~self.undetermined,
@@ -138,7 +140,8 @@ class AuditReport:
             f"             interval     {self.interval} with probability {1 - self.delta:g}",
             f"  mean local loss         {self.mean_local_loss:.4g}",
             f"  agreement on the explained points themselves {self.self_agreement:.1%} (no evidence)",
-            f"  status                  {self.status}" + (f", by {self.decided_by}" if self.decided_by else ""),
+            f"  status                  {self.status}"
+            + (f", by {self.decided_by}" if self.decided_by else ""),
             f"  queries                 {n:,} given; the simple audit needs {self.relation} {self.n_required:,} "
             f"({self.plan.n_audit:,} audited); no auditor can do with fewer than: {bound}",
         ]

@@ -73,7 +73,9 @@ def test_a_pool_in_batches_keeps_roles_and_counts() -> None:
     for part in (slice(0, 100), slice(100, 103), slice(103, 900)):
         by_function.partial_fit(X[part], f[part], explain)
     assert str(by_function.report_) == str(report)
-    assert str(pooled.audit(X, f, explanations)) == str(clone(pooled).audit(X, f, explanations))  # audit starts anew
+    assert str(pooled.audit(X, f, explanations)) == str(
+        clone(pooled).audit(X, f, explanations)
+    )  # audit starts anew
 
 
 def test_a_batch_that_is_refused_leaves_the_pool_as_it_was() -> None:
@@ -112,7 +114,11 @@ def test_many_classes_and_scikit_learn_models() -> None:
     tree = DecisionTreeClassifier(max_depth=2).fit(X, f)
     shared = LocalExplanation(BoxRegion([0, 0], [1, 1]), tree)
     report = ExplanationAuditor(**RATES, random_state=0).audit(X, f, [shared] * 2000)
-    assert (report.decided_by, report.estimate, report.mean_local_loss) == ("certificate", report.interval.high / 2, 0)
+    assert (report.decided_by, report.estimate, report.mean_local_loss) == (
+        "certificate",
+        report.interval.high / 2,
+        0,
+    )
     wrong = constant_baseline(shared, "a")
     report = ExplanationAuditor(**RATES, random_state=0).audit(X, f, [wrong] * 2000)
     assert report.mean_local_loss == pytest.approx(0.7, abs=0.05)
@@ -132,7 +138,11 @@ def test_paper_constants_and_the_lower_bound_reach_the_report() -> None:
     X, f, explanations = Cells(SHARES).queries(2000, 0)
     tight = ExplanationAuditor(**rates, random_state=0).audit(X, f, explanations)
     paper = ExplanationAuditor(**rates, constants="paper", random_state=0).audit(X, f, explanations)
-    assert tight.n_lower_bound == paper.n_lower_bound == audit_plan(tight.locality_estimate, **rates).n_lower_bound
+    assert (
+        tight.n_lower_bound
+        == paper.n_lower_bound
+        == audit_plan(tight.locality_estimate, **rates).n_lower_bound
+    )
     assert tight.n_lower_bound > 0
     assert paper.n_required > tight.n_required > 2000
     assert f"{tight.n_lower_bound:,.0f}" in str(tight)
@@ -182,7 +192,9 @@ def test_report_as_table_and_figure() -> None:
 def test_refusals(change: dict, message: str) -> None:
     X, f = rings(50)
     explain = box
-    data = {"X": X, "f_X": f, "explanations": explain} | {k: v for k, v in change.items() if k in ("X", "f_X", "explanations")}
+    data = {"X": X, "f_X": f, "explanations": explain} | {
+        k: v for k, v in change.items() if k in ("X", "f_X", "explanations")
+    }
     options = {k: v for k, v in change.items() if k not in data}
     with pytest.raises(ValueError, match=message):
         ExplanationAuditor(**{**RATES, **options}).audit(**data)
@@ -211,9 +223,7 @@ def test_inputs_outside_their_own_region_are_named() -> None:
     with pytest.warns(UserWarning, match=r"rows 7, 23"):
         ExplanationAuditor(**RATES, strict=False).audit(X, f, explanations)
     with pytest.raises(ValueError, match=r"rows 60, 61"):
-        ExplanationAuditor(**RATES).partial_fit(X, f, box).partial_fit(
-            X[:2], f[:2], [explanations[7]] * 2
-        )
+        ExplanationAuditor(**RATES).partial_fit(X, f, box).partial_fit(X[:2], f[:2], [explanations[7]] * 2)
 
 
 def test_gradient_explanations_of_a_linear_classifier_are_right_everywhere() -> None:
@@ -228,7 +238,9 @@ def test_gradient_explanations_of_a_linear_classifier_are_right_everywhere() -> 
     sparse = gradient_explainer(lambda Z: Z @ w + 0.2, lambda x: w, lambda x: np.abs(x).sum(), n_features=2)
     e = sparse(np.array([1.0, 100.0, 1.0, 1.0, 2.5]))  # |gradient * x| = 3, 1, 2, 0.02, 2.5
     assert e.model.coef.tolist() == [3, 0, 0, 0, 1.0]
-    assert e.model.decision_function([[1.0, 100.0, 1.0, 1.0, 2.5]]) == pytest.approx(3 + 1 - 2 + 0.02 + 2.5 + 0.2)
+    assert e.model.decision_function([[1.0, 100.0, 1.0, 1.0, 2.5]]) == pytest.approx(
+        3 + 1 - 2 + 0.02 + 2.5 + 0.2
+    )
     assert e.region.radius == 105.5
 
 
@@ -238,7 +250,9 @@ def test_local_ridge_finds_a_linear_boundary_and_takes_classifiers() -> None:
     def sampler(x: np.ndarray, n: int) -> np.ndarray:
         return x + rng.normal(size=(n, 2))
 
-    explain = local_ridge_explainer(lambda Z: np.where(Z @ [2.0, -1.0] > 0, 1, -1), sampler, 1.0, n_samples=4000)
+    explain = local_ridge_explainer(
+        lambda Z: np.where(Z @ [2.0, -1.0] > 0, 1, -1), sampler, 1.0, n_samples=4000
+    )
     coef = explain(np.zeros(2)).model.coef
     assert coef[1] / coef[0] == pytest.approx(-0.5, abs=0.1)
     X, f = rings(500)
@@ -252,7 +266,10 @@ def test_local_ridge_finds_a_linear_boundary_and_takes_classifiers() -> None:
     ("make", "message"),
     [
         (lambda: gradient_explainer(len, len, 1.0, n_features=0), "n_features = 0"),
-        (lambda: local_ridge_explainer(step, lambda x, n: np.zeros((3, 1)), 1.0)([0.5]), r"sampler gave shape \(3, 1\)"),
+        (
+            lambda: local_ridge_explainer(step, lambda x, n: np.zeros((3, 1)), 1.0)([0.5]),
+            r"sampler gave shape \(3, 1\)",
+        ),
         (lambda: local_ridge_explainer(step, len, 1.0, n_samples=1), "n_samples = 1"),
         (lambda: constant_box_explainer(step, 0), "half_width = 0"),
     ],

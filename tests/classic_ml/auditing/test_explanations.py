@@ -59,7 +59,10 @@ def test_explanation_loss_is_a_share_of_points_and_not_the_mean_loss() -> None:
         (lambda: explanation_loss([0.1, np.nan], 0.3), "1 of 2 are NaN"),
         (lambda: explanation_loss([], 0.3), r"shape \(0,\)"),
         (lambda: explanation_loss([0.1], 1.5), "gamma = 1.5"),
-        (lambda: local_loss(LocalExplanation(UNIT, ConstantModel(1)), np.zeros((3, 1)), [1, 1]), "one label per row"),
+        (
+            lambda: local_loss(LocalExplanation(UNIT, ConstantModel(1)), np.zeros((3, 1)), [1, 1]),
+            "one label per row",
+        ),
         (lambda: LinearModel([1], np.nan), "intercept = nan"),
         (lambda: LinearModel([np.inf]), "coef holds NaN"),
         (lambda: LinearModel([1], labels=(1, 1)), "two different labels"),

@@ -78,7 +78,10 @@ def test_with_few_queries_honest_and_made_up_look_the_same(n: int, n_cells: int,
     for made_up in (0.0, 0.5):
         world = Cells(made_up, n_cells)
         labels = np.ones(n, int) if made_up == 0 else np.where(np.arange(n) % 2, 1, -1)  # f(x) tells nothing
-        model = [LocalExplanation(world.explain(x).region, ConstantModel(y)) for x, y in zip(X, labels, strict=True)]
+        model = [
+            LocalExplanation(world.explain(x).region, ConstantModel(y))
+            for x, y in zip(X, labels, strict=True)
+        ]
         reports.append(ExplanationAuditor(**RATES, random_state=0).audit(X, labels, model))
     assert np.array_equal(reports[0].n_in_region, reports[1].n_in_region)
     assert reports[0].n_in_region.sum() <= 8  # the few collisions
@@ -112,7 +115,9 @@ def test_with_the_plan_honest_and_made_up_are_told_apart() -> None:
     for share, estimate in ((0.0, 0), (0.5, 1)):
         for seed in range(4):
             auditor = ExplanationAuditor(**RATES, n_audit=738, random_state=seed)
-            report = auditor.audit(*Cells(share, 10).queries(int(1.1 * plan.n_total), seed)).raise_if_undecided()
+            report = auditor.audit(
+                *Cells(share, 10).queries(int(1.1 * plan.n_total), seed)
+            ).raise_if_undecided()
             assert (report.decided_by, report.estimate) == ("counts", estimate)
 
 
@@ -164,7 +169,9 @@ def test_worked_example_with_a_plan() -> None:
 def test_who_follows_the_advice_gets_a_verdict(small: float) -> None:
     """Also where 4 % of the data, more than the slack allows to ignore, live in regions of mass 0.004."""
     rates = {**RATES, "gamma": 0.5}
-    edges = np.r_[np.linspace(0, small, 11), np.linspace(small, 1, 11)[1:]] if small else np.linspace(0, 1, 11)
+    edges = (
+        np.r_[np.linspace(0, small, 11), np.linspace(small, 1, 11)[1:]] if small else np.linspace(0, 1, 11)
+    )
     explanations = [
         LocalExplanation(CallableRegion(lambda Z, a=a, b=b: (Z[:, 0] >= a) & (Z[:, 0] < b)), ConstantModel(1))
         for a, b in zip(edges[:-1], edges[1:], strict=True)
@@ -172,7 +179,9 @@ def test_who_follows_the_advice_gets_a_verdict(small: float) -> None:
 
     def report(n: int) -> object:
         X = np.random.default_rng(n).uniform(size=(n, 1))
-        f = np.where((X[:, 0] * 1e5).astype(int) % 2, 1, -1)  # wrong on half of every region: on the threshold
+        f = np.where(
+            (X[:, 0] * 1e5).astype(int) % 2, 1, -1
+        )  # wrong on half of every region: on the threshold
         own = np.searchsorted(edges, X[:, 0], side="right") - 1
         return ExplanationAuditor(**rates, random_state=0).audit(X, f, [explanations[i] for i in own])
 
@@ -197,4 +206,7 @@ def test_undetermined_beyond_the_slack_are_never_decided_by_counts() -> None:
     report = ExplanationAuditor(**RATES, random_state=0).audit(X, labels, explain)
     assert 0.025 < report.undetermined.mean() < 0.05
     assert report.decided_by != "counts"
-    assert ExplanationAuditor(**{**RATES, "eps2": 0.25}, random_state=0).audit(X, labels, explain).decided_by == "counts"
+    assert (
+        ExplanationAuditor(**{**RATES, "eps2": 0.25}, random_state=0).audit(X, labels, explain).decided_by
+        == "counts"
+    )

@@ -98,5 +98,8 @@ def test_plot() -> None:
     plans = [audit_plan(x, **RATES, constants=c) for c in ("tight", "paper") for x in (0.1, 0.01)]
     figure = plot_plans(plans, ["tight"] * 2 + ["paper"] * 2)
     solid = [line for line in figure.axes[0].lines if line.get_linestyle() == "-"]
-    assert [list(line.get_ydata()) for line in solid] == [[p.n_total for p in plans[:2]], [p.n_total for p in plans[2:]]]
+    assert [list(line.get_ydata()) for line in solid] == [
+        [p.n_total for p in plans[:2]],
+        [p.n_total for p in plans[2:]],
+    ]
     assert len(plot_plans(plans).axes[0].lines) == 2

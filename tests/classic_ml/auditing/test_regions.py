@@ -115,7 +115,10 @@ def test_few_rows_and_single_regions_take_the_plain_way(monkeypatch: pytest.Monk
         (lambda: BallRegion([0, 0, 0], 1).contains(Z), r"3 columns, the rows have shape \(5, 2\)"),
         (lambda: CallableRegion(lambda rows: rows[:1, 0] > 0).contains(Z), "for 5 rows"),
         (lambda: CallableRegion(lambda rows: rows[:, 0]).contains(Z), "float64"),
-        (lambda: list(members([BallRegion([0], 1), BallRegion([0, 0], 1)], np.zeros((99, 2)))), "of 1 and of 2"),
+        (
+            lambda: list(members([BallRegion([0], 1), BallRegion([0, 0], 1)], np.zeros((99, 2)))),
+            "of 1 and of 2",
+        ),
     ],
 )
 def test_refusals(make: object, message: str) -> None:

@@ -34,7 +34,9 @@ class Cells:
             self._explanations[c] = LocalExplanation(box, ConstantModel(1))
         return self._explanations[c]
 
-    def queries(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], LocalExplanation]]:
+    def queries(
+        self, n: int, seed: int
+    ) -> tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], LocalExplanation]]:
         X = np.random.default_rng(seed).uniform(size=(n, 1))
         return X, self.f(X), self.explain
 
