@@ -140,8 +140,8 @@ def from_shap(
     step = x - b
     if (stuck := (step == 0) & (np.abs(values) > 1e-9 * np.abs(values).max())).any():
         raise ValueError(
-            f"column {int(np.flatnonzero(stuck)[0])}: the row equals the background's mean there, yet its SHAP value is "
-            "not 0; give the background the explainer was given"
+            f"column {int(np.flatnonzero(stuck)[0])}: the row equals the background's mean there, yet its SHAP value "
+            "is not 0; give the background the explainer was given"
         )
     coef = np.divide(values, step, out=np.zeros_like(values), where=step != 0)
     return LocalExplanation(region, LinearModel(coef, float(base.reshape(())) - coef @ b - threshold, labels))

@@ -1,4 +1,4 @@
-"""From counts to a verdict: the simple audit where its counts suffice, else the exact intervals, else what is missing."""
+"""From counts to a verdict: the simple audit where its counts suffice, else exact intervals, else what is missing."""
 
 from __future__ import annotations
 

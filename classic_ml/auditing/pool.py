@@ -39,7 +39,7 @@ class QueryPool:
     def add(
         self, new: list[LocalExplanation], X: FloatArray, labels: Any, audited: IntArray, reference: IntArray
     ) -> None:
-        """Take in a batch X [n, d] with labels [n]: `new` explanations of its rows `audited`, and its `reference` rows."""
+        """Take in a batch X [n, d] with labels [n]: `new` explanations of its `audited` rows, and `reference` rows."""
         known = self.known | set(np.unique(labels).tolist())
         rows = reference + self.n_rows
         more = tally(self.explanations, X[reference], labels[reference], rows, known)

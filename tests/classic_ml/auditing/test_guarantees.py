@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -174,7 +175,7 @@ def test_who_follows_the_advice_gets_a_verdict(small: float) -> None:
     )
     explanations = [
         LocalExplanation(CallableRegion(lambda Z, a=a, b=b: (Z[:, 0] >= a) & (Z[:, 0] < b)), ConstantModel(1))
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
+        for a, b in itertools.pairwise(edges)
     ]
 
     def report(n: int) -> object:

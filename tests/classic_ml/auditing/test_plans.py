@@ -88,7 +88,7 @@ def test_rates_outside_are_named(name: str, value: float) -> None:
 def test_other_refusals() -> None:
     with pytest.raises(ValueError, match="locality = 0"):
         audit_plan(0, **RATES)
-    with pytest.raises(ValueError, match="locality = 1.5"):
+    with pytest.raises(ValueError, match=r"locality = 1\.5"):
         query_lower_bound(1.5, 0.01, 0.01, 0.3)
     with pytest.raises(ValueError, match=r"constants = 'tigth'.*'tight'"):
         audit_plan(0.1, **RATES, constants="tigth")

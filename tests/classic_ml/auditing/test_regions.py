@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from classic_ml.auditing import BallRegion, BoxRegion, CallableRegion, HalfspaceRegion, KernelRegion, Region
-from classic_ml.auditing import membership, regions
+from classic_ml.auditing import (
+    BallRegion,
+    BoxRegion,
+    CallableRegion,
+    HalfspaceRegion,
+    KernelRegion,
+    Region,
+    membership,
+    regions,
+)
 from classic_ml.auditing.membership import members
 
 Z = np.array([[0.0, 0.0], [1.0, 0.0], [0.6, 0.8], [0.9, 0.9], [-2.0, 0.0]])

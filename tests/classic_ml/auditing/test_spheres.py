@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -29,7 +31,7 @@ def test_largest_mass(d: int) -> None:
 
 def test_queries_more_than_double_per_dimension() -> None:
     needed = [audit_plan(largest_local_mass(d).mass, 0.5, 0.1, 0.3, 0.1).n_reference for d in (3, 4, 5, 6)]
-    assert all(more / less > 2 for less, more in zip(needed[:-1], needed[1:], strict=True))
+    assert all(more / less > 2 for less, more in itertools.pairwise(needed))
 
 
 def test_with_a_fixed_gap_the_mass_stays() -> None:
