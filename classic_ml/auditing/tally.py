@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from classic_ml.auditing.explanations import LocalExplanation, predicted
+from classic_ml.auditing.explanations import LinearModel, LocalExplanation, LocalModel, predicted
 from classic_ml.auditing.membership import IntArray, members
 
 
@@ -88,10 +88,17 @@ def tally(
     for j, here in members([e.region for e in distinct], Z):
         if len(here) == 0:
             continue
-        says = predicted(distinct[j].model, Z[here])
+        says = _labels(distinct[j].model, Z, here)
         differs = np.flatnonzero(says != f_Z[here])
         inside[j], wrong[j] = len(here), len(differs)
         if len(differs):
             first[j], label[j] = rows[here[differs[0]]], says[differs[:1]].tolist()[0]
             strange |= set(np.unique(says[differs]).tolist()) - known
     return Tally(inside[back], wrong[back], first[back], [label[j] for j in back], strange)
+
+
+def _labels(model: LocalModel, Z: Any, here: IntArray) -> Any:
+    """The model's labels of the rows `here`; where these are many, a product with all rows is faster than a copy."""
+    if isinstance(model, LinearModel) and 4 * len(here) > len(Z):
+        return model.predict(Z)[here]
+    return predicted(model, Z[here])

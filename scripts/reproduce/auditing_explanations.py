@@ -3,10 +3,10 @@
 Bhattacharjee, von Luxburg 2024, "Auditing Local Explanations is Hard", NeurIPS, arXiv 2407.13281 (a theoretical paper:
 expected figures are its formulas, closed forms and an independent prototype).
 
-  A  A step in one dimension, boxes of half-width h: L_gamma = 2 h (1 - 2 gamma), mean loss h / 2, locality h. Baselines:
-     the mean loss, agreement on the explained points, and loss on neighbours sampled around x.
+  A  A step in one dimension, boxes of half-width h: L_gamma = 2 h (1 - 2 gamma), mean loss h / 2, locality h.
+     Baselines: the mean loss, agreement on the explained points, and loss on neighbours sampled around x.
   B  The guarantee by simulation: ten cells, 2000 audits with the tight plan, and with too few reference points.
-  C  Hardness is visible: honest and made-up explanations look the same to few queries; the advice doubles with the cells.
+  C  Hardness is visible: honest and made-up explanations look alike to few queries; advice doubles with the cells.
   D  Locality collapses in high dimension: two concentric spheres, and the queries an audit would take.
   E  SmolLM2: attribution-based explanations of probes on its activations, and how many queries a verdict needs.
 
@@ -91,7 +91,9 @@ def part_a(findings: Findings) -> None:
 
     h, rng = 0.1, np.random.default_rng(0)
     X, explain = rng.uniform(size=(22_000, 1)), constant_box_explainer(step, h)
-    report = ExplanationAuditor(**{**RATES, "gamma": 0.25}, n_audit=2000, random_state=0).audit(X, step(X), explain)
+    report = ExplanationAuditor(**{**RATES, "gamma": 0.25}, n_audit=2000, random_state=0).audit(
+        X, step(X), explain
+    )
     for gamma, loss in ((0.1, 0.16), (0.25, 0.10), (0.4, 0.04)):
         seen, bounds = explanation_loss(report.local_losses, gamma), report.at(gamma)
         findings.check(
@@ -109,8 +111,8 @@ def part_a(findings: Findings) -> None:
         Z = x + rng.normal(0, 0.02, (100, 1))  # LIME's way: sampled, not drawn from the data
         around.append(local_loss(explain(x), Z, step(Z)).loss)
     findings.remarks.append(
-        f"L_0.25 by simpler ways: mean loss {mean:.3f}; f(x) = g(x) on the explained points {report.self_agreement:.0%}, "
-        f"so 0; on neighbours drawn around x {explanation_loss(around, 0.25):.3f}; true 0.100"
+        f"L_0.25 by simpler ways: mean loss {mean:.3f}; f(x) = g(x) on the explained points "
+        f"{report.self_agreement:.0%}, so 0; on neighbours drawn around x {explanation_loss(around, 0.25):.3f}; true 0.100"
     )
     findings.figures["step"] = report.plot()
     findings.numbers["step"] = {"mean": mean, "locality": least, "estimate": report.estimate}
@@ -123,7 +125,9 @@ def part_b(findings: Findings) -> None:
     paper = audit_plan(0.1, **RATES, constants="paper")
     for name, expected, found in (("tight", (738, 164, 2033), plan), ("paper's", (29204, 218, 31421), paper)):
         sizes = (found.n_audit, found.k_min, found.n_reference)
-        findings.check("B", f"plan with {name} constants: m, k, n2", f"{expected}", f"{sizes}", sizes == expected)
+        findings.check(
+            "B", f"plan with {name} constants: m, k, n2", f"{expected}", f"{sizes}", sizes == expected
+        )
     estimates, failures, missed, open_ = [], 0, 0, 0
     for seed in range(repetitions):
         report = auditor(seed).audit(*queries(plan.n_total, seed))
@@ -152,10 +156,16 @@ def part_b(findings: Findings) -> None:
     few = [auditor(seed).audit(*queries(938, seed)) for seed in range(repetitions // 4)]
     refused = sum(r.status == "needs_more_queries" and math.isnan(r.estimate) for r in few)
     findings.check(
-        "B", "with 200 reference points: no number, more queries", f"{len(few)} of {len(few)}", f"{refused}", refused == len(few)
+        "B",
+        "with 200 reference points: no number, more queries",
+        f"{len(few)} of {len(few)}",
+        f"{refused}",
+        refused == len(few),
     )
     bound = query_lower_bound(1e-6, 0.01, 0.01, 0.3)
-    findings.check("B", "lower bound at eps 0.01, locality 1e-6", "12775.1", f"{bound:.1f}", abs(bound - 12775.1) < 0.05)
+    findings.check(
+        "B", "lower bound at eps 0.01, locality 1e-6", "12775.1", f"{bound:.1f}", abs(bound - 12775.1) < 0.05
+    )
     findings.numbers["guarantee"] = {
         "repetitions": repetitions,
         "failures": failures,
@@ -166,7 +176,9 @@ def part_b(findings: Findings) -> None:
     localities = np.geomspace(1e-6, 0.5, 13)
     rates = {"eps1": 0.02, "eps2": 0.02, "gamma": 0.3, "delta": 0.1}
     plans = [audit_plan(x, **rates, constants=c) for c in ("tight", "paper") for x in localities]  # type: ignore[arg-type]
-    findings.figures["plans"] = plot_plans(plans, [c for c in ("tight", "paper's constants") for _ in localities])
+    findings.figures["plans"] = plot_plans(
+        plans, [c for c in ("tight", "paper's constants") for _ in localities]
+    )
 
 
 def part_c(findings: Findings) -> None:
@@ -176,7 +188,10 @@ def part_c(findings: Findings) -> None:
         X = np.random.default_rng(n).uniform(size=(n, 1))
         own = np.minimum((X[:, 0] * n_cells).astype(int), n_cells - 1)
         coin = np.where(np.random.default_rng(1).random(n) < 0.5, 1, -1)
-        for labels in (np.ones(n, int), coin):  # honest: f constant; made up: f a coin, g = f(x) in the whole cell
+        for labels in (
+            np.ones(n, int),
+            coin,
+        ):  # honest: f constant; made up: f a coin, g = f(x) in the whole cell
             explanations = [
                 LocalExplanation(BoxRegion([c / n_cells], [(c + 1) / n_cells]), ConstantModel(int(y)))
                 for c, y in zip(own, labels, strict=True)
@@ -196,7 +211,8 @@ def part_c(findings: Findings) -> None:
             f"{n} queries, {n_cells:,} cells: honest and made-up",
             "both open, intervals > 0.9",
             f"{reports[0].status}, {reports[1].status}, {width:.3f}; {alike[0]} points in regions",
-            width > 0.9 and all(r.status == "needs_more_queries" and r.relation == "at least" for r in reports),
+            width > 0.9
+            and all(r.status == "needs_more_queries" and r.relation == "at least" for r in reports),
         )
     advised = []
     for n_cells, n2 in ((10, 2033), (20, 4088), (40, 8197)):
@@ -256,15 +272,24 @@ def part_d(findings: Findings) -> None:
     for d, mass in FIXED_GAP.items():
         found = largest_local_mass(d, 0.05).mass
         findings.check(
-            "D", f"gap 0.05, d = {d}: largest mass", f"{mass} +- 3 %", f"{found:.4f}", abs(found / mass - 1) <= 0.03
+            "D",
+            f"gap 0.05, d = {d}: largest mass",
+            f"{mass} +- 3 %",
+            f"{found:.4f}",
+            abs(found / mass - 1) <= 0.03,
         )
     findings.remarks.append(
-        "gap 0.05: the expected figures come from a search on a grid of thresholds and radii, which converges to ours from below"
+        "gap 0.05: the expected figures come from a search on a grid of thresholds and radii, which converges to "
+        "ours from below"
     )
     figure, ax = new_figure(size=(5.2, 3.6))
     ax.semilogy(list(balls), [b.mass for b in balls.values()], "o-", color=COLOURS[0], label="gap 1 / (10 d)")
     ax.semilogy(
-        list(FIXED_GAP), [largest_local_mass(d, 0.05).mass for d in FIXED_GAP], "s-", color=COLOURS[1], label="gap 0.05"
+        list(FIXED_GAP),
+        [largest_local_mass(d, 0.05).mass for d in FIXED_GAP],
+        "s-",
+        color=COLOURS[1],
+        label="gap 0.05",
     )
     ax.set(xlabel="dimension d", ylabel="largest local mass with loss ≤ 1/3")
     ax.legend()

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from checks import Findings
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.neural_network import MLPClassifier
 
 from classic_ml.auditing import (
@@ -31,7 +32,7 @@ from classic_ml.auditing.explainers import Explainer, Radius
 from interp.activations import harvest, load_text, pack
 from interp.models.loading import load_model
 
-SITE, N_TRAIN, N_QUERIES = "resid_post.15", 1500, 4500
+SITE, N_TRAIN, N_QUERIES = "resid_post.15", 1200, 3600
 RATES = {"eps1": 0.5, "eps2": 0.1, "gamma": 0.3, "delta": 0.1}
 SHARES = (0.5, 0.2, 0.05, 0.01)
 
@@ -55,7 +56,7 @@ def tokens_and_activations(out: Path, n_tokens: int) -> tuple[np.ndarray, np.nda
     columns = store.columns()
     kept = np.flatnonzero((columns.positions > 0).numpy())
     rows = store.read(None, slice(None)).numpy()[kept].astype(np.float64)
-    texts = model.tokenizer.convert_ids_to_tokens(columns.tokens.numpy()[kept].tolist())
+    texts = model.tokenizer.convert_ids_to_tokens(columns.token_ids.numpy()[kept].tolist())
     begins = np.array([1 if text.startswith("Ġ") else -1 for text in texts])
     order = np.random.default_rng(0).permutation(len(rows))
     rows, begins = rows[order], begins[order]
@@ -68,7 +69,7 @@ def linear_probe(X: np.ndarray, y: np.ndarray) -> Probe:
 
 
 def network_probe(X: np.ndarray, y: np.ndarray, n_hidden: int = 32) -> Probe:
-    fit = MLPClassifier((n_hidden,), alpha=1.0, max_iter=60, random_state=0).fit(X, y)
+    fit = MLPClassifier((n_hidden,), alpha=1.0, max_iter=300, random_state=0).fit(X, y)
     (W1, W2), (b1, b2) = fit.coefs_, fit.intercepts_
     return Probe(
         lambda Z: np.maximum(Z @ W1 + b1, 0) @ W2[:, 0] + b2[0],
@@ -76,10 +77,16 @@ def network_probe(X: np.ndarray, y: np.ndarray, n_hidden: int = 32) -> Probe:
     )
 
 
-def radius_with(share: float, rows: np.ndarray) -> Radius:
-    """The distance from x within which that share of `rows` [n, d] lies."""
-    k = max(1, round(share * len(rows)))
-    return lambda x: float(np.partition(np.linalg.norm(rows - x, axis=1), k - 1)[k - 1])
+class Radii:
+    """Of balls around the queries [q, d] that hold a share of `rows` [n, d]."""
+
+    def __init__(self, queries: np.ndarray, rows: np.ndarray) -> None:
+        self._rank = {x.tobytes(): i for i, x in enumerate(queries)}
+        self._distances = np.sort(euclidean_distances(queries, rows), axis=1)
+
+    def with_share(self, share: float) -> Radius:
+        column = max(1, round(share * self._distances.shape[1])) - 1
+        return lambda x: float(self._distances[self._rank[x.tobytes()], column])
 
 
 def explainers(probe: Probe, radius: Radius, seed: int = 0) -> dict[str, Explainer]:
@@ -101,11 +108,11 @@ def explainers(probe: Probe, radius: Radius, seed: int = 0) -> dict[str, Explain
     }
 
 
-def audits(probe: Probe, queries: np.ndarray, train: np.ndarray, share: float) -> dict[str, AuditReport]:
+def audits(probe: Probe, queries: np.ndarray, radius: Radius) -> dict[str, AuditReport]:
     f = probe.labels(queries)
     return {
         name: ExplanationAuditor(**RATES, n_audit=738, random_state=0).audit(queries, f, explain)
-        for name, explain in explainers(probe, radius_with(share, train)).items()
+        for name, explain in explainers(probe, radius).items()
     }
 
 
@@ -117,9 +124,7 @@ def line(probe: str, share: float, name: str, report: AuditReport) -> str:
     )
 
 
-HEADER = (
-    "probe    ball  mass     explanation         L_0.3  interval          mean   decided by   the simple audit needs"
-)
+HEADER = "probe    ball  mass     explanation         L_0.3  interval          mean   decided by   the simple audit needs"
 
 
 def part_e(findings: Findings) -> None:
@@ -128,6 +133,7 @@ def part_e(findings: Findings) -> None:
     train, queries = X[:n_train], X[n_train : n_train + n_queries]
     probes = {"linear": linear_probe(train, y[:n_train]), "network": network_probe(train, y[:n_train])}
     truth = y[n_train : n_train + n_queries]
+    radii = Radii(queries, train)
     reports: dict[tuple[str, float, str], AuditReport] = {}
     for label, probe in probes.items():
         accuracy = float((probe.labels(queries) == truth).mean())
@@ -136,7 +142,7 @@ def part_e(findings: Findings) -> None:
             f"{label} probe: accuracy {accuracy:.3f} on {len(truth):,} held-out tokens, majority {base:.3f}"
         )
         for share in SHARES:
-            for name, report in audits(probe, queries, train, share).items():
+            for name, report in audits(probe, queries, radii.with_share(share)).items():
                 reports[label, share, name] = report
     lines = [HEADER, *(line(*key, report) for key, report in reports.items())]
     print(*lines, sep="\n")
@@ -158,7 +164,9 @@ def part_e(findings: Findings) -> None:
         wide[1].interval.low > wide[0].interval.high,
     )
     every = min(r.self_agreement for r in reports.values())
-    findings.check("E", "g(x) = f(x) at the explained points, all explanations", "1", f"{every:g}", every == 1)
+    findings.check(
+        "E", "g(x) = f(x) at the explained points, all explanations", "1", f"{every:g}", every == 1
+    )
     needed = [reports["network", share, "gradient"].plan.n_reference for share in SHARES]
     growth = [later / former for former, later in zip(needed[:-1], needed[1:], strict=True)]
     findings.check(
