@@ -65,7 +65,7 @@ def world(m: int, n: int, d: int, share: float) -> tuple[list[LocalExplanation],
     explanations = []
     for x in X:
         slope = rng.normal(size=d)
-        radius = np.sort(np.linalg.norm(some - x, axis=1))[k - 1]
+        radius = np.sort(np.linalg.norm(some - x, axis=1))[k - 1 : k + 1].mean()  # no row on the rim
         explanations.append(LocalExplanation(BallRegion(x, radius), LinearModel(slope, -slope @ x)))
     return explanations, Z, np.where(Z[:, 0] > 0, 1, -1)
 

@@ -144,4 +144,4 @@ def from_shap(
             "is not 0; give the background the explainer was given"
         )
     coef = np.divide(values, step, out=np.zeros_like(values), where=step != 0)
-    return LocalExplanation(region, LinearModel(coef, float(base.reshape(())) - coef @ b - threshold, labels))
+    return LocalExplanation(region, LinearModel(coef, float(base.reshape(()) - coef @ b - threshold), labels))

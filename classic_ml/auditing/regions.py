@@ -172,7 +172,7 @@ def distances(Z: FloatArray, center: FloatArray, metric: str) -> FloatArray:
     difference = Z - center
     if metric == "linf":
         return np.abs(difference).max(1)
-    return np.sqrt(np.einsum("ij,ij->i", difference, difference))
+    return np.linalg.norm(difference, axis=1)
 
 
 def vector(name: str, value: npt.ArrayLike, *, finite: bool = True) -> FloatArray:

@@ -112,7 +112,8 @@ def part_a(findings: Findings) -> None:
         around.append(local_loss(explain(x), Z, step(Z)).loss)
     findings.remarks.append(
         f"L_0.25 by simpler ways: mean loss {mean:.3f}; f(x) = g(x) on the explained points "
-        f"{report.self_agreement:.0%}, so 0; on neighbours drawn around x {explanation_loss(around, 0.25):.3f}; true 0.100"
+        f"{report.self_agreement:.0%}, so 0; on neighbours drawn around x {explanation_loss(around, 0.25):.3f}; "
+        "true 0.100"
     )
     findings.figures["step"] = report.plot()
     findings.numbers["step"] = {"mean": mean, "locality": least, "estimate": report.estimate}

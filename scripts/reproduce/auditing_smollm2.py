@@ -8,6 +8,7 @@ does not use. Baselines in the same balls: the constant f(x), and the gradient w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,7 +125,7 @@ def line(probe: str, share: float, name: str, report: AuditReport) -> str:
     )
 
 
-HEADER = "probe    ball  mass     explanation         L_0.3  interval          mean   decided by   the simple audit needs"
+HEADER = "probe    ball  mass     explanation         L_0.3  interval          mean   decided by   simple audit needs"
 
 
 def part_e(findings: Findings) -> None:
@@ -133,6 +134,7 @@ def part_e(findings: Findings) -> None:
     train, queries = X[:n_train], X[n_train : n_train + n_queries]
     probes = {"linear": linear_probe(train, y[:n_train]), "network": network_probe(train, y[:n_train])}
     truth = y[n_train : n_train + n_queries]
+    print(HEADER)
     radii = Radii(queries, train)
     reports: dict[tuple[str, float, str], AuditReport] = {}
     for label, probe in probes.items():
@@ -144,8 +146,8 @@ def part_e(findings: Findings) -> None:
         for share in SHARES:
             for name, report in audits(probe, queries, radii.with_share(share)).items():
                 reports[label, share, name] = report
+                print(line(label, share, name, report), flush=True)
     lines = [HEADER, *(line(*key, report) for key, report in reports.items())]
-    print(*lines, sep="\n")
     findings.remarks += lines
     exact = [reports["linear", share, "gradient"] for share in SHARES]
     findings.check(
@@ -168,7 +170,7 @@ def part_e(findings: Findings) -> None:
         "E", "g(x) = f(x) at the explained points, all explanations", "1", f"{every:g}", every == 1
     )
     needed = [reports["network", share, "gradient"].plan.n_reference for share in SHARES]
-    growth = [later / former for former, later in zip(needed[:-1], needed[1:], strict=True)]
+    growth = [later / former for former, later in itertools.pairwise(needed)]
     findings.check(
         "E",
         "reference points needed, as the balls' mass falls 2.5, 4 and 5 times",
