@@ -3,8 +3,8 @@
   columns, queries, audited   balls with linear models in d columns: membership is m n2 d, the rest follows the hits
   two columns                 the same through the tree, where small balls cost what they hold
   boxes                       an anchor each
-  explainers                  a plain LIME of ours, the gradient, and (if installed) `lime` and `shap`, for one row, beside
-                              the audit of that row
+  explainers                  a plain LIME of ours, the gradient, and (if installed) `lime` and `shap`, for one row,
+                              beside the audit of that row
 
 There is no public auditor to compare with; what is timed against is the audit written down plainly: a loop over audited
 points, all distances, all predictions (its counts must be the same).
