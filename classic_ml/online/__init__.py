@@ -9,12 +9,14 @@ from classic_ml.online.losses import LinearLosses, LogisticLosses, Losses, LossF
 from classic_ml.online.metagrad import MetaGrad
 from classic_ml.online.newton_step import OnlineNewtonStep
 from classic_ml.online.online_plots import plot_regret, plot_weights
+from classic_ml.online.probe import LEARNERS, OnlineProbe
 from classic_ml.online.running import OnlineComparison, OnlineResult, compare_online, run_online
 from classic_ml.online.universal import UniversalOnlineLearner, curvature_pool
 from classic_ml.online.usc import USC
 from classic_ml.online.variation import gradient_variation, sampled_variation
 
 __all__ = [
+    "LEARNERS",
     "USC",
     "BestFixed",
     "Box",
@@ -30,6 +32,7 @@ __all__ = [
     "OnlineGradientDescent",
     "OnlineLearner",
     "OnlineNewtonStep",
+    "OnlineProbe",
     "OnlineResult",
     "OptimisticAdaptMLProd",
     "OptimisticOGD",

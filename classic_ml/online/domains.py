@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from classic_ml.online.metric_projection import project_polytope_metric
+from classic_ml.online.metric_projection import project_metric_by_faces
 from interp.core.messages import at_least
 
 Rows = Float[np.ndarray, "... d"]
@@ -98,8 +98,6 @@ class Box(Domain):
         self.dim = len(self.lower)
         self.center = (self.lower + self.upper) / 2
         self.diameter = float(np.linalg.norm(self.upper - self.lower))
-        self._G = np.vstack([np.eye(self.dim), -np.eye(self.dim)])
-        self._h = np.concatenate([self.lower, -self.upper])
 
     def project(self, x: Rows) -> Rows:
         return np.clip(x, self.lower, self.upper)
@@ -109,8 +107,8 @@ class Box(Domain):
             if (y >= self.lower).all() and (y <= self.upper).all():
                 return y
             metric = (eigvecs * a) @ eigvecs.T
-            found = project_polytope_metric(y, metric, self._G, self._h, self.project(y))
-            return self.project(found)
+            start = self.project(y)
+            return project_metric_by_faces(y, metric, self.lower, self.upper, start, keep_sum=False)
 
         return _each_row(nearest, x, eigvals)
 
@@ -131,11 +129,6 @@ class Simplex(Domain):
         self.dim = int(dim)
         self.center = np.full(dim, 1 / dim)
         self.diameter = 2**0.5
-        # In the first d - 1 coordinates: none below 0, sum at most 1.
-        self._G = np.vstack([np.eye(dim - 1), -np.ones((1, dim - 1))])
-        self._h = np.append(np.zeros(dim - 1), -1.0)
-        self._lift = np.vstack([np.eye(dim - 1), -np.ones((1, dim - 1))])
-
     def project(self, x: Rows) -> Rows:
         ordered = -np.sort(-x, axis=-1)
         excess = (np.cumsum(ordered, -1) - 1) / np.arange(1, self.dim + 1)
@@ -144,17 +137,11 @@ class Simplex(Domain):
         return nearest / nearest.sum(-1, keepdims=True)
 
     def project_metric(self, x: Rows, eigvals: Rows, eigvecs: Float[np.ndarray, "d d"]) -> Rows:
-        last = np.zeros(self.dim)
-        last[-1] = 1
+        lower, upper = np.zeros(self.dim), np.full(self.dim, np.inf)
 
         def nearest(y: np.ndarray, a: np.ndarray) -> np.ndarray:
-            # x = last + B w: least |x - y|_A over the plane first, then over the simplex in the metric B' A B.
             metric = (eigvecs * a) @ eigvecs.T
-            inner = self._lift.T @ metric @ self._lift
-            free = np.linalg.solve(inner, self._lift.T @ (metric @ (y - last)))
-            start = self.project(last + self._lift @ free)[:-1]
-            w = project_polytope_metric(free, inner, self._G, self._h, start)
-            found = np.maximum(last + self._lift @ w, 0)
+            found = project_metric_by_faces(y, metric, lower, upper, self.project(y), keep_sum=True)
             return found / found.sum()
 
         return _each_row(nearest, x, eigvals)
