@@ -78,7 +78,9 @@ class OptimisticAdaptMLProd:
 
     def potential_growth(self) -> float:
         """(P): log of the sum of weights after the last round and before the power, less that before it; never above 0."""
-        return float(np.logaddexp.reduce(self._sums[4]) - np.logaddexp.reduce(self._sums[3]))
+        logs = self._sums[3:]
+        before, after = np.exp(logs - logs.max()).sum(1)
+        return math.log(after / before)
 
     def regret_bound(self) -> Vector:
         """(R): what `regrets` (N,) can't exceed, whatever the sequence was."""

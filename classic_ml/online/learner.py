@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -69,8 +68,8 @@ def check_gradient(gradient: Any, dim: int) -> Vector:
     vector = np.array(gradient, dtype=float)
     if vector.shape != (dim,):
         raise ValueError(f"gradient has shape {vector.shape}, the domain's dimension is {dim}; give ({dim},)")
-    if not math.isfinite(vector @ vector):
-        raise ValueError(f"gradient = {vector} holds NaN or infinity, or numbers too large to square")
+    if not np.isfinite(vector).all():
+        raise ValueError(f"gradient = {vector} holds NaN or infinity; is the loss finite at this point?")
     return vector
 
 
