@@ -39,9 +39,9 @@ class OptimisticAdaptMLProd:
     ) -> tuple[Vector, Float[np.ndarray, " d"]]:
         """The weights p (N,) of a round and the point (d,) that they play.
 
-        m depends on x, hence on p, hence on m. The other weights' proportions do not depend on m, so that the equation is
-        m = gap * sigmoid(-(odds + rate m)) with the `gap` of their mean to the last learner: a right side that falls, or
-        has a slope of at most |gap| rate / 4 < 1. The root is unique, and found by bisection.
+        m depends on x, hence on p, hence on m. The other weights' proportions do not depend on m, so that the equation
+        is m = gap * sigmoid(-(odds + rate m)) with the `gap` of their mean to the last learner: a right side that
+        falls, or has a slope of at most |gap| rate / 4 < 1. The root is unique, and found by bisection.
         """
         from classic_ml.online.loops import play
 
@@ -77,7 +77,7 @@ class OptimisticAdaptMLProd:
         return self._sums[0].copy()
 
     def potential_growth(self) -> float:
-        """(P): log of the sum of weights after the last round and before the power, less that before it; never above 0."""
+        """(P): how much the last round, before the power, changed the log of the sum of weights; never above 0."""
         logs = self._sums[3:]
         before, after = np.exp(logs - logs.max()).sum(1)
         return math.log(after / before)

@@ -15,8 +15,8 @@ Rows = Float[np.ndarray, "k d"]
 class GradientLearners:
     """Optimistic gradient descent: a row for each guess of strong convexity, and last the convex learner.
 
-    Row i < k steps by sc_step / (lambda_i t), which suits surrogates of strong convexity lambda_i / 2; the convex one by
-    D / sqrt(1 + the sum so far of |g - hint|^2). `decide` and `learn` of a round take the same step sizes.
+    Row i < k steps by sc_step / (lambda_i t), which suits surrogates of strong convexity lambda_i / 2; the convex one
+    by D / sqrt(1 + the sum so far of |g - hint|^2). `decide` and `learn` of a round take the same step sizes.
     """
 
     def __init__(self, domain: Domain, curvatures: Float[np.ndarray, " k"], sc_step: float) -> None:
@@ -39,7 +39,7 @@ class GradientLearners:
         return self.decisions
 
     def learn(self, gradient: Vector, played: Vector) -> None:
-        """From the gradient at the played point: surrogate <g, x> + (lambda/4) |x - played|^2, the convex one's <g, x>."""
+        """From g at the played point: surrogate <g, x> + (lambda/4) |x - played|^2, the convex one's <g, x>."""
         from classic_ml.online.loops import gradient_points
 
         points = gradient_points(
@@ -53,8 +53,8 @@ class GradientLearners:
 class NewtonLearners:
     """Optimistic online Newton steps: a row for each guess alpha_i of exp-concavity.
 
-    A_i = (1 + identity alpha_i G^2) I + weight alpha_i S with the S of all rounds before: the same eigenvectors for all,
-    one eigendecomposition a round.
+    A_i = (1 + identity alpha_i G^2) I + weight alpha_i S, S the sum of g g' of all rounds before: the same eigenvectors
+    for all, one eigendecomposition a round.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class NewtonLearners:
         return self.decisions
 
     def learn(self, gradient: Vector, played: Vector) -> None:
-        """From the gradient at the played point: surrogate <g, x> + (alpha/4) <g, x - played>^2."""
+        """From g at the played point: surrogate <g, x> + (alpha/4) <g, x - played>^2."""
         from classic_ml.online.loops import newton_scales
 
         scales = newton_scales(self.decisions, self._half_curvatures, gradient, played, self._outer)

@@ -23,8 +23,8 @@ def best_fixed(losses: Losses, domain: Domain, *, tol: float = 1e-6, max_steps: 
     """Minimise the sum of the losses over the domain, not over all of R^d.
 
     In closed form where the losses have one, else by accelerated projected gradient (Beck and Teboulle 2009, restarted
-    where the total rises) until the gap max_v <F'(x), x - v> over the domain, which bounds F(x) - min F of a convex F, is
-    at most `tol` times max(1, |F(x)|).
+    where the total rises) until the gap max_v <F'(x), x - v> over the domain, which bounds F(x) - min F of a convex F,
+    is at most `tol` times max(1, |F(x)|).
 
     Raises:
         RuntimeError: the gap is above that after `max_steps` steps.

@@ -129,6 +129,7 @@ class Simplex(Domain):
         self.dim = int(dim)
         self.center = np.full(dim, 1 / dim)
         self.diameter = 2**0.5
+
     def project(self, x: Rows) -> Rows:
         ordered = -np.sort(-x, axis=-1)
         excess = (np.cumsum(ordered, -1) - 1) / np.arange(1, self.dim + 1)
@@ -140,8 +141,14 @@ class Simplex(Domain):
         lower, upper = np.zeros(self.dim), np.full(self.dim, np.inf)
 
         def nearest(y: np.ndarray, a: np.ndarray) -> np.ndarray:
+            # On the plane of sum 1 first: along A^-1 1.
+            along = eigvecs @ (eigvecs.sum(0) / a)
+            on_plane = y - along * ((y.sum() - 1) / along.sum())
+            if (on_plane >= 0).all():
+                return on_plane / on_plane.sum()
             metric = (eigvecs * a) @ eigvecs.T
-            found = project_metric_by_faces(y, metric, lower, upper, self.project(y), keep_sum=True)
+            start = self.project(on_plane)
+            found = project_metric_by_faces(y, metric, lower, upper, start, keep_sum=True)
             return found / found.sum()
 
         return _each_row(nearest, x, eigvals)

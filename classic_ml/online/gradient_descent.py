@@ -62,7 +62,7 @@ class OnlineGradientDescent(OneGradientLearner):
 
 
 class OptimisticOGD(OneGradientLearner):
-    """The universal method's convex learner alone: step D / sqrt(1 + sum of |g_t - g_{t-1}|^2), the last gradient for hint."""
+    """The universal method's convex learner alone: hint g_{t-1}, step D / sqrt(1 + sum of |g_s - g_{s-1}|^2)."""
 
     def __init__(self, domain: Domain) -> None:
         super().__init__(domain)

@@ -1,4 +1,4 @@
-"""Compiled inner loops of a round: the ball's projections, the base learners' steps, the weights of optimistic Adapt-ML-Prod.
+"""Compiled inner loops of a round: the ball's projections, the base learners' steps, the weights.
 
 All in one file because numba's cache on disk watches the file of the function it compiled only. Importing this module
 imports numba: do so inside functions.
@@ -37,9 +37,9 @@ def project_ball(x, center, radius):
 def project_ball_metric(x, eigvals, eigvecs, center, radius):
     """The points of a ball nearest to the rows of x [k d] in the norms of A_i = Q diag(a_i) Q', a_i in eigvals [k d].
 
-    A row outside, z = Q' (x - center), moves to a z / (a + nu) with the nu >= 0 that gives it the norm `radius`. Newton's
-    method looks for the root of 1/|z(nu)| = 1/radius: 1/|z| is a power mean of a + nu of order -2, therefore concave, and
-    the iterates rise from nu = 0 to the root without passing it.
+    A row outside, z = Q' (x - center), moves to a z / (a + nu) with the nu >= 0 that gives it the norm `radius`.
+    Newton's method looks for the root of 1/|z(nu)| = 1/radius: 1/|z| is a power mean of a + nu of order -2, therefore
+    concave, and the iterates rise from nu = 0 to the root without passing it.
     """
     k, d = x.shape
     nearest = np.empty((k, d))
@@ -126,7 +126,7 @@ def newton_scales(decisions, half_curvatures, gradient, played, outer):
 
 @njit(nogil=True, cache=True)
 def play(decisions, hint, unit, rates, log_weights, optimistic):
-    """Weights p [N], the point they play [d], and the last learner's optimism m = <hint, point - its decision> / unit."""
+    """Weights p [N], their point [d], and the last learner's optimism m = <hint, point - its decision> / unit."""
     n, d = decisions.shape
     weights, point = np.empty(n), np.zeros(d)
     top = -np.inf
@@ -168,7 +168,7 @@ def play(decisions, hint, unit, rates, log_weights, optimistic):
 
 @njit(nogil=True, cache=True)
 def reweigh(decisions, gradient, point, unit, m, cap, log_n, rates, log_weights, sums):
-    """One update of `rates`, `log_weights` [N] and `sums` [5 N] in place: of the regrets r, of (r - m)^2, of rate (r - m)^2,
+    """One update in place of `rates`, `log_weights` [N] and `sums` [5 N]: of the regrets r, (r - m)^2, rate (r - m)^2,
     and of the last round the log weights before it and before the power. Returns the sum of rate / new rate - 1."""
     n, d = decisions.shape
     drops = 0.0

@@ -10,13 +10,19 @@ _NOTHING = 1e-13  # a multiplier below this share of the largest term it is the 
 
 
 def project_metric_by_faces(
-    y: Vector, metric: Float[np.ndarray, "d d"], lower: Vector, upper: Vector, start: Vector, *, keep_sum: bool
+    y: Vector,
+    metric: Float[np.ndarray, "d d"],
+    lower: Vector,
+    upper: Vector,
+    start: Vector,
+    *,
+    keep_sum: bool,
 ) -> Vector:
     """The point of lower <= x <= upper (and with sum x = sum start, where `keep_sum`) nearest to y.
 
     The primal active-set method of convex quadratic programs: least distance on the face of x, by a linear system; stop
-    at the first bound in the way, else let go of the bound whose multiplier has the wrong sign most. `start` is any point
-    of the set. Each face is left for one with a smaller distance, so that the walk ends at the nearest point.
+    at the first bound in the way, else let go of the bound whose multiplier has the wrong sign most. `start` is any
+    point of the set. Each face is left for one with a smaller distance, so that the walk ends at the nearest point.
     """
     x = start.copy()
     free = (x > lower) & (x < upper)

@@ -36,14 +36,14 @@ LEARNERS: dict[str, LearnerFactory] = {
 class OnlineProbe(ClassifierMixin, BaseEstimator):
     """Binary linear classifier from one pass over a stream; a round is a batch of rows with their mean logistic loss.
 
-    The loss is on rows (x / feature_bound, 1) / sqrt(2), whose norms and gradients are at most 1, and weights in the ball
-    of `radius`: nothing is left to tune but how large weights may become. `predict` uses the mean of the weights played,
-    which the regret speaks of; the progressive scores judge each row by the weights played before it was seen.
+    The loss is on rows (x / feature_bound, 1) / sqrt(2), whose norms and gradients are at most 1, and weights in the
+    ball of `radius`: nothing is left to tune but how large weights may become. `predict` uses the mean of the weights
+    played, which the regret speaks of; the progressive scores judge each row by the weights played before it was seen.
 
     Args:
         learner: "universal", "ogd" (anytime steps), "optimistic_ogd", "metagrad", or a function (domain, horizon,
-            gradient_bound) -> OneGradientLearner. The universal one and MetaGrad decompose a matrix of (d + 1)^2 numbers
-            each round: above 200 features, project first.
+            gradient_bound) -> OneGradientLearner. The universal one and MetaGrad decompose a matrix of (d + 1)^2
+            numbers each round: above 200 features, project first.
         radius: of the ball of weights, the largest logit of a row as long as the bound.
         feature_bound: rows longer than this are shortened to it; "auto" is the longest row of the first call.
         batch_size: rows a round.
@@ -109,7 +109,16 @@ class OnlineProbe(ClassifierMixin, BaseEstimator):
         at_least("batch_size", self.batch_size, 1)
         for _ in range(n_batches):
             batch = source.next_batch(self.batch_size)
-            self.partial_fit(np.asarray(batch.values, dtype=float), np.asarray(labels(batch)), classes)
+            X, y = np.asarray(batch.values, dtype=float), np.asarray(labels(batch))
+            if not hasattr(self, "learner_"):
+                self.partial_fit(X, y, classes)
+            elif X.shape[1] != self.n_features_in_ or y.shape != X.shape[:1]:
+                raise ValueError(
+                    f"a batch has values of shape {X.shape} and labels of {y.shape}; give rows of "
+                    f"{self.n_features_in_} numbers, and a label for each"
+                )
+            else:
+                self._learn(X, y)  # without the estimator's checks, which take longer than a round
         return self
 
     def decision_function(self, X: Any) -> Float[np.ndarray, " n"]:

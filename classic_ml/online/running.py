@@ -31,7 +31,7 @@ class OnlineResult:
         comparator_gap: a bound on how far the comparator's total is above the least of the domain: the regret against
             the best is at most this larger. 0 where it is exact, NaN where a comparator was given.
         n_gradients: asked for in all rounds together.
-        gradient_variation: sum of |g_t - g_{t-1}|^2 at the played points, g_0 = 0; empirical, not the V_T of the theory.
+        gradient_variation: sum of |g_t - g_{t-1}|^2 at the played points, g_0 = 0; empirical, not the theory's V_T.
     """
 
     losses: Float[np.ndarray, " T"]
@@ -171,9 +171,7 @@ def compare_online(
     if len(domains) > 1:
         raise ValueError("the learners have different domains; give all the same Domain object")
     best = _comparator(comparator, losses, next(iter(domains.values())))
-    return OnlineComparison(
-        {name: run_online(learner, losses, best) for name, learner in learners.items()}
-    )
+    return OnlineComparison({name: run_online(learner, losses, best) for name, learner in learners.items()})
 
 
 def _comparator(comparator: Any, losses: Losses, domain: Domain) -> BestFixed:

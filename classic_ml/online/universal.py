@@ -26,8 +26,8 @@ def curvature_pool(horizon: int) -> Float[np.ndarray, " K"]:
 class UniversalOnlineLearner(OneGradientLearner):
     """Online convex optimisation without knowing the curvature (Yan, Zhao, Zhou, NeurIPS 2024; one-gradient version).
 
-    2 K + 1 learners (K strongly convex and K exp-concave guesses of `curvature_pool`, one convex) run on surrogates made
-    of the one gradient, and optimistic Adapt-ML-Prod weighs them. Its regret is O(log V_T) on strongly convex losses,
+    2 K + 1 learners (K strongly convex and K exp-concave guesses of `curvature_pool`, one convex) run on surrogates
+    made of the one gradient, and optimistic Adapt-ML-Prod weighs them. Its regret is O(log V_T) on strongly convex losses,
     O(d log V_T) on exp-concave and O(sqrt V_T) on convex ones, V_T being the gradients' variation.
 
         learner = UniversalOnlineLearner(L2Ball(1.0, dim=5), horizon=1000, gradient_bound=2.0)
@@ -40,7 +40,7 @@ class UniversalOnlineLearner(OneGradientLearner):
         horizon: T, the number of rounds; more are refused unless `restart_doubling`.
         gradient_bound: G >= |gradient| everywhere.
         sc_step: c of the strongly convex learners' step c / (lambda t).
-        ons_identity, ons_weight: the exp-concave learners' matrix is (1 + ons_identity alpha G^2) I + ons_weight alpha S.
+        ons_identity, ons_weight: the exp-concave learners' A = (1 + ons_identity alpha G^2) I + ons_weight alpha S.
         meta_cap: the largest learning rate of the weights, at most 1/2 (the guarantee needs rate * |r - m| <= 1/2).
         optimistic: expect the last gradient to come again; False takes the hint 0 instead, in all learners and weights.
         on_violation: a gradient above the bound, or a point outside the domain, raises ValueError or warns once.
@@ -50,7 +50,7 @@ class UniversalOnlineLearner(OneGradientLearner):
         learner_labels_: (kind, curvature) of every learner; the convex one's curvature is None.
         weights_: (N,) of the round last predicted.
         base_decisions_: (N, d) of the round last predicted.
-        gradient_variation_: sum of |g_t - g_{t-1}|^2 with g_0 = 0, over all rounds: empirical, not the V_T of the theory.
+        gradient_variation_: sum of |g_t - g_{t-1}|^2 with g_0 = 0, over all rounds: empirical, not the theory's V_T.
         rounds_: gradients seen.
         meta: the weights' `OptimisticAdaptMLProd`, anew at a restart as labels and weights are.
 
@@ -80,7 +80,9 @@ class UniversalOnlineLearner(OneGradientLearner):
             if not (np.isfinite(value) and value > 0):
                 raise ValueError(f"{name} = {value} must be a positive number")
         if not 0 < meta_cap <= 0.5:
-            raise ValueError(f"meta_cap = {meta_cap} must lie in (0, 0.5]: else the weights' guarantee is lost")
+            raise ValueError(
+                f"meta_cap = {meta_cap} must lie in (0, 0.5]: else the weights' guarantee is lost"
+            )
         self._constants: dict[str, Any] = {
             "sc_step": sc_step,
             "ons_identity": ons_identity,
@@ -151,5 +153,5 @@ class UniversalOnlineLearner(OneGradientLearner):
         return self._unit * self.meta.regrets()
 
     def meta_regret_bound(self) -> Float[np.ndarray, " N"]:
-        """What `meta_regret` can't exceed, on any sequence of gradients within the bound (the sheet's (R) times 2GD)."""
+        """What `meta_regret` can't exceed, whatever the gradients within the bound are: (R) times 2GD."""
         return self._unit * self.meta.regret_bound()

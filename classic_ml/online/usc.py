@@ -7,7 +7,14 @@ import numpy as np
 from classic_ml.online.adapt_ml_prod import OptimisticAdaptMLProd
 from classic_ml.online.domains import Domain
 from classic_ml.online.gradient_descent import OnlineGradientDescent
-from classic_ml.online.learner import OneGradientLearner, OnlineLearner, Oracle, Vector, check_bound, check_gradient
+from classic_ml.online.learner import (
+    OneGradientLearner,
+    OnlineLearner,
+    Oracle,
+    Vector,
+    check_bound,
+    check_gradient,
+)
 from classic_ml.online.newton_step import OnlineNewtonStep
 from classic_ml.online.universal import curvature_pool
 

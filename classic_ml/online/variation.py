@@ -14,7 +14,7 @@ Gradient = Callable[[Float[np.ndarray, " d"]], Any]
 
 
 def gradient_variation(gradient_t: Gradient, gradient_before: Gradient, points: Any) -> float:
-    """The largest |grad f_t(x) - grad f_{t-1}(x)|^2 over the rows of `points` [n d]: the theory's supremum from below."""
+    """The largest |grad f_t(x) - grad f_{t-1}(x)|^2 over rows of `points` [n d]: the theory's supremum from below."""
     rows = np.atleast_2d(np.asarray(points, dtype=float))
     return max(
         float(np.square(np.asarray(gradient_t(x)) - np.asarray(gradient_before(x))).sum()) for x in rows
@@ -22,7 +22,7 @@ def gradient_variation(gradient_t: Gradient, gradient_before: Gradient, points: 
 
 
 def sampled_variation(losses: Losses, points: Any) -> float:
-    """V_T, the sum over t >= 2 of `gradient_variation`, from a sample of points: exact for linear and squared losses."""
+    """V_T, the sum over t >= 2 of `gradient_variation`: exact for linear and squared losses, else from below."""
 
     def at(t: int) -> Gradient:
         return lambda x: losses.gradient(t, x)

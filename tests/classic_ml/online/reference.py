@@ -64,7 +64,9 @@ class PlainUniversal:
             A = (1 + self.ons_identity * c * self.bound**2) * np.eye(d) + self.ons_weight * c * self.outer
             target = self.anchors[i] - np.linalg.solve(A, gradient)
             return project_ball_metric(target, A, self.center, self.radius)
-        step = self.sc_step / (c * self.t) if kind == "sc" else 2 * self.radius / math.sqrt(1 + self.variation)
+        step = (
+            self.sc_step / (c * self.t) if kind == "sc" else 2 * self.radius / math.sqrt(1 + self.variation)
+        )
         return project_ball(self.anchors[i] - step * gradient, self.center, self.radius)
 
     def predict(self) -> Vector:

@@ -135,7 +135,9 @@ def test_other_weights_than_those_of_the_proof_break_the_potential(weights_playe
     x, g = np.array([[0.1], [-0.1], [-0.1]]), np.array([-1.0])
     p, _ = meta.play(x, np.zeros(1))
     np.testing.assert_allclose(p, [5 / 9, 5 / 18, 1 / 6])
-    p = {"the rates' and w": p, "w alone": np.array([0.2, 0.5, 0.3]), "even": np.full(3, 1 / 3)}[weights_played]
+    p = {"the rates' and w": p, "w alone": np.array([0.2, 0.5, 0.3]), "even": np.full(3, 1 / 3)}[
+        weights_played
+    ]
     meta.update(x, g, p @ x)
     assert (meta.potential_growth() > 1e-5) == breaks
     assert breaks or meta.potential_growth() <= 0

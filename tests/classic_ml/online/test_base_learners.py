@@ -113,7 +113,10 @@ def test_surrogates_are_a_quarter_by_finite_differences() -> None:
 def test_the_step_of_a_round_is_the_same_before_and_after_its_gradient() -> None:
     """With the hint equal to the surrogate's gradient the learners arrive where they stood in play."""
     rng = np.random.default_rng(2)
-    by_gradient, by_newton = GradientLearners(BALL, np.empty(0), 4.0), NewtonLearners(BALL, CURVATURES, G, 4.0, 0.25)
+    by_gradient, by_newton = (
+        GradientLearners(BALL, np.empty(0), 4.0),
+        NewtonLearners(BALL, CURVATURES, G, 4.0, 0.25),
+    )
     for _ in range(5):
         g = G * rng.uniform(-0.5, 0.5, DIM)
         x = by_gradient.decide(g).copy()

@@ -165,7 +165,7 @@ def test_usc_refuses_an_update_without_a_prediction() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="step = 'fast' is not known"):
         OnlineGradientDescent(BALL, 1.0, step="fast")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="step = -1.0 must be positive"):
+    with pytest.raises(ValueError, match=r"step = -1.0 must be positive"):
         OnlineGradientDescent(BALL, 1.0, step=-1.0)
     with pytest.raises(ValueError, match="step='horizon' needs the number of rounds"):
         OnlineGradientDescent(BALL, 1.0, step="horizon")
@@ -173,7 +173,12 @@ def test_what_is_refused() -> None:
         OnlineGradientDescent(BALL, 1.0, strong_convexity=0)
     with pytest.raises(ValueError, match="exp_concavity = -1 must be a positive number"):
         OnlineNewtonStep(BALL, 1.0, -1)
-    for make in (lambda: OnlineGradientDescent(BALL, 0), lambda: OnlineNewtonStep(BALL, 0, 1), lambda: MetaGrad(BALL, 4, 0), lambda: USC(BALL, 4, 0)):
+    for make in (
+        lambda: OnlineGradientDescent(BALL, 0),
+        lambda: OnlineNewtonStep(BALL, 0, 1),
+        lambda: MetaGrad(BALL, 4, 0),
+        lambda: USC(BALL, 4, 0),
+    ):
         with pytest.raises(ValueError, match="gradient_bound = 0 must be positive"):
             make()
     for make in (lambda: MetaGrad(BALL, 0, 1), lambda: USC(BALL, 0, 1)):

@@ -75,7 +75,9 @@ def test_rows_have_their_own_metrics(kind: str) -> None:
     assert np.ptp(np.linalg.norm(together - X.project(y), axis=1)) > 0.01 * X.diameter
 
 
-def least_on_faces(y: np.ndarray, A: np.ndarray, lower: np.ndarray, upper: np.ndarray, keep_sum: bool) -> np.ndarray:
+def least_on_faces(
+    y: np.ndarray, A: np.ndarray, lower: np.ndarray, upper: np.ndarray, keep_sum: bool
+) -> np.ndarray:
     """Every face of the set, its stationary point by a linear system, the feasible one of least distance."""
     d, best = len(y), (np.inf, y)
     for where in product((0, -1, 1), repeat=d):
@@ -115,7 +117,9 @@ def test_against_all_faces(seed: int) -> None:
 
 def test_known_projections() -> None:
     ball = L2Ball(2.0, 2, [1.0, 0.0])
-    np.testing.assert_allclose(ball.project(np.array([[5.0, 0.0], [1.0, -8.0], [1.5, 0.5]])), [[3, 0], [1, -2], [1.5, 0.5]])
+    np.testing.assert_allclose(
+        ball.project(np.array([[5.0, 0.0], [1.0, -8.0], [1.5, 0.5]])), [[3, 0], [1, -2], [1.5, 0.5]]
+    )
     box = Box([0, 0], [1, 2])
     np.testing.assert_array_equal(box.project(np.array([-1.0, 5.0])), [0, 2])
     simplex = Simplex(3)
@@ -155,7 +159,7 @@ def test_linear_minimisers() -> None:
 
 def test_what_is_refused() -> None:
     for radius in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="radius = .* must be a positive number"):
+        with pytest.raises(ValueError, match=r"radius = .* must be a positive number"):
             L2Ball(radius, 2)
     with pytest.raises(ValueError, match="dim = 0 must be at least 1"):
         L2Ball(1.0, 0)
@@ -165,7 +169,7 @@ def test_what_is_refused() -> None:
         Box([0, 1], [1, 1])
     with pytest.raises(ValueError, match="lower has 1 coordinates and upper 2"):
         Box([0], [1, 1])
-    with pytest.raises(ValueError, match="upper = .* must be a vector of finite numbers"):
+    with pytest.raises(ValueError, match=r"upper = .* must be a vector of finite numbers"):
         Box([0, 0], [1, np.inf])
     with pytest.raises(ValueError, match="dim = 1 must be at least 2"):
         Simplex(1)

@@ -62,7 +62,10 @@ def test_rounds_are_those_of_the_learner_on_logistic_losses() -> None:
 
 def test_batches_are_means() -> None:
     probe = OnlineProbe(
-        lambda domain, horizon, bound: OnlineGradientDescent(domain, bound), radius=3.0, feature_bound=2.0, batch_size=128
+        lambda domain, horizon, bound: OnlineGradientDescent(domain, bound),
+        radius=3.0,
+        feature_bound=2.0,
+        batch_size=128,
     ).partial_fit(X, Y)
     signed = rows(X, 2.0) * np.where(Y == "yes", 1, -1)[:, None]
     ball, w, losses = L2Ball(3.0, 5), np.zeros(5), []
@@ -133,14 +136,14 @@ def test_a_constant_zero_input_is_a_probe_of_the_base_rate() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="learner = 'universl' is not known; did you mean 'universal'"):
         OnlineProbe("universl").fit(X, Y)
-    with pytest.raises(ValueError, match="classes are .*'no'.*: a probe needs two"):
+    with pytest.raises(ValueError, match=r"classes are .*'no'.*: a probe needs two"):
         OnlineProbe().partial_fit(X, np.full(300, "no"))
-    with pytest.raises(ValueError, match="y holds .*'maybe'.*, not among classes"):
+    with pytest.raises(ValueError, match=r"y holds .*'maybe'.*, not among classes"):
         OnlineProbe().partial_fit(X, Y).partial_fit(X[:2], ["maybe", "yes"])
     with pytest.raises(ValueError, match="Only binary classification is supported"):
         OnlineProbe().fit(X, np.arange(300) % 3)
     for wrong in ("large", 0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="feature_bound = .* must be 'auto' or a positive number"):
+        with pytest.raises(ValueError, match=r"feature_bound = .* must be 'auto' or a positive number"):
             OnlineProbe(feature_bound=wrong).fit(X, Y)
     with pytest.raises(ValueError, match="radius = 0 must be a positive number"):
         OnlineProbe(radius=0).fit(X, Y)
@@ -148,5 +151,10 @@ def test_what_is_refused() -> None:
         OnlineProbe(batch_size=0).fit(X, Y)
     with pytest.raises(ValueError, match="horizon = 0 must be at least 1"):
         OnlineProbe(horizon=0).partial_fit(X, Y)
+    narrow = OnlineProbe(batch_size=4).fit_stream(TensorStream(np.float32(X)), lambda batch: [0, 1, 0, 1], 1)
+    with pytest.raises(ValueError, match=r"a batch has values of shape \(4, 2\) and labels of \(4,\)"):
+        narrow.fit_stream(TensorStream(np.float32(X[:, :2])), lambda batch: [0, 1, 0, 1], 1)
+    with pytest.raises(ValueError, match=r"labels of \(1,\); give rows of 4 numbers"):
+        narrow.fit_stream(TensorStream(np.float32(X)), lambda batch: [0], 1)
     with pytest.raises(ValueError, match="n_batches = 0 must be at least 1"):
         OnlineProbe().fit_stream(TensorStream(np.float32(X)), lambda batch: Y, 0)

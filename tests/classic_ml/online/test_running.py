@@ -98,7 +98,7 @@ def test_the_minimum_is_of_the_domain_not_of_the_space() -> None:
 
 
 def test_a_best_point_that_is_not_found_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="is known only up to .* after 2 steps"):
+    with pytest.raises(RuntimeError, match=r"is known only up to .* after 2 steps"):
         best_fixed(KINDS["functions"], DOMAINS["ball"], tol=1e-12, max_steps=2)
 
 
@@ -206,7 +206,9 @@ class Impostor(OneGradientLearner):
 def test_what_is_refused() -> None:
     ball, linear = L2Ball(1.0, 3), KINDS["linear"]
     learner = OnlineGradientDescent(ball, 1.0)
-    with pytest.raises(ValueError, match="Impostor.observe must first ask for the gradient at the played point"):
+    with pytest.raises(
+        ValueError, match=r"Impostor.observe must first ask for the gradient at the played point"
+    ):
         run_online(Impostor(ball), linear)
     with pytest.raises(ValueError, match="the losses have dimension 3, the domain 2"):
         run_online(OnlineGradientDescent(L2Ball(1.0, 2), 1.0), linear)
@@ -222,7 +224,7 @@ def test_what_is_refused() -> None:
         compare_online({"a": learner, "b": OnlineGradientDescent(L2Ball(2.0, 3), 1.0)}, linear)
     with pytest.raises(ValueError, match=r"costs has shape \(3,\)"):
         LinearLosses([1, 2, 3])
-    with pytest.raises(ValueError, match="targets has shape .* finite numbers"):
+    with pytest.raises(ValueError, match=r"targets has shape .* finite numbers"):
         SquaredLosses([[np.nan]])
     with pytest.raises(ValueError, match="signs must be -1 or 1 for each of the 12 rows"):
         LogisticLosses(ROWS, np.zeros(12))
