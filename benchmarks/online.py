@@ -150,7 +150,8 @@ def markdown(facts: dict[str, Any], lines: list[dict[str, Any]]) -> str:
     head = f"""# Online learning: CPU seconds of 1,000 rounds
 
 {facts["processor"]}, one thread; Python {facts["python"]}, numpy {facts["numpy"]},
-scipy {facts["scipy"]}, numba {facts["numba"]}. Load average {facts["load_average"]:.0f} on two cores during the run; best of {facts["repeats"]} runs. Command:
+scipy {facts["scipy"]}, numba {facts["numba"]}.
+Load average {facts["load_average"]:.0f} on two cores; best of {facts["repeats"]} runs. Command:
 `OMP_NUM_THREADS=1 python benchmarks/online.py --out benchmarks/results/online`
 
 | way | grows | CPU s per 1,000 rounds | exponent |

@@ -9,7 +9,9 @@ from classic_ml.online.learner import OneGradientLearner, Vector, check_bound
 
 
 class OnlineNewtonStep(OneGradientLearner):
-    """x <- Pi^A[x - A^-1 g / gamma], gamma = min(1/(4GD), alpha) / 2, A = I / (gamma D)^2 + sum of g g', the newest too.
+    """x <- Pi^A[x - A^-1 g / gamma], gamma = min(1/(4GD), alpha) / 2, A = I / (gamma D)^2 + sum of g g'.
+
+    A of a round holds its own gradient.
 
     Args:
         exp_concavity: alpha.

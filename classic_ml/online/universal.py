@@ -27,8 +27,8 @@ class UniversalOnlineLearner(OneGradientLearner):
     """Online convex optimisation without knowing the curvature (Yan, Zhao, Zhou, NeurIPS 2024; one-gradient version).
 
     2 K + 1 learners (K strongly convex and K exp-concave guesses of `curvature_pool`, one convex) run on surrogates
-    made of the one gradient, and optimistic Adapt-ML-Prod weighs them. Its regret is O(log V_T) on strongly convex losses,
-    O(d log V_T) on exp-concave and O(sqrt V_T) on convex ones, V_T being the gradients' variation.
+    made of the one gradient, and optimistic Adapt-ML-Prod weighs them. Its regret is O(log V_T) on strongly convex
+    losses, O(d log V_T) on exp-concave and O(sqrt V_T) on convex ones, V_T being the gradients' variation.
 
         learner = UniversalOnlineLearner(L2Ball(1.0, dim=5), horizon=1000, gradient_bound=2.0)
         for loss in losses:

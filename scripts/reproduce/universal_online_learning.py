@@ -336,7 +336,8 @@ def part_g(findings: Findings) -> None:
     )
     print(f"{'':<30}{'progressive log loss':>22}{'held-out log loss':>19}{'accuracy':>10}")
     for name, (progressive, held, accuracy) in rows.items():
-        print(f"{name:<30}{progressive:>22.4f}{held:>19.4f}{accuracy:>10.3f}", flush=True)
+        shown = f"{progressive:.4f}" if np.isfinite(progressive) else "-"
+        print(f"{name:<30}{shown:>22}{held:>19.4f}{accuracy:>10.3f}", flush=True)
     ours, base = rows["universal"], rows["base rate"]
     grid = {rate: rows[f"descent, rate {rate:g}"][0] for rate in rates}
     best, worst = min(grid.values()), max(grid.values())

@@ -1,7 +1,7 @@
 """The method's experiments: regret without variation, under stochastic and adversarial losses, and misspecified.
 
-Expected figures are those of an independent prototype; scripts/reproduce has twice the seeds of the second. (P) is asserted
-every round and (R) at the end of each run.
+Expected figures are those of an independent prototype; scripts/reproduce has twice the seeds of the second. (P) is
+asserted every round and (R) at the end of each run.
 """
 
 from __future__ import annotations
