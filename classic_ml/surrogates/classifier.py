@@ -66,10 +66,14 @@ class PolytopeClassifier(ClassifierMixin, BaseEstimator):
         X = validate_data(self, X, accept_sparse=SPARSE, reset=False)
         return as_columns(self.regressor_.predict(X))
 
-    def _points(self, X: Any) -> Float[np.ndarray, "N d"]:
+    def predict(self, X: Any) -> Any:
+        """The decoded classes (N,)."""
         U = self.predict_embedding(X)
         if self.project:
-            return self.embedding_.project(U)
+            return self.classes_[self.embedding_.link(U)]
+        return self.classes_[self.embedding_.nearest(self._unprojected(U))]
+
+    def _unprojected(self, U: Float[np.ndarray, "N d"]) -> Float[np.ndarray, "N d"]:
         outside = int((~self.embedding_.contains(U)).sum())
         if outside:
             warnings.warn(
@@ -79,33 +83,32 @@ class PolytopeClassifier(ClassifierMixin, BaseEstimator):
             )
         return U
 
-    def predict(self, X: Any) -> Any:
-        """The decoded classes (N,)."""
-        check_is_fitted(self)
-        return self.classes_[self.embedding_.nearest(self._points(X))]
-
     def decision_function(self, X: Any) -> Float[np.ndarray, "N ..."]:
         """-|u - v_y|^2 / 2 of every class (N, n); for two classes the difference of the second's and the first's (N,).
 
-        Its largest entry is the prediction. The reports themselves: `predict_embedding`.
+        u is the projected report (the report itself with project=False); the largest entry is the prediction. The
+        reports themselves: `predict_embedding`.
         """
-        check_is_fitted(self)
-        U, V = self._points(X), self.embedding_.vertices
+        U = self.predict_embedding(X)
+        U = self.embedding_.project(U) if self.project else self._unprojected(U)
+        V = self.embedding_.vertices
         scores = U @ V.T - (np.square(V).sum(1) + np.square(U).sum(1, keepdims=True)) / 2
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def projected(self, X: Any) -> Float[np.ndarray, "N d"]:
+        """The reports' projections on the polytope."""
+        return self.embedding_.project(self.predict_embedding(X))
 
     def certified(self, X: Any) -> Bool[np.ndarray, " N"]:
         """Where the prediction is the only mode of every label distribution that has this (projected) report.
 
         It is about decoding: an error of the regressor is not in it.
         """
-        check_is_fitted(self)
-        return self.embedding_.in_strict_region(self.embedding_.project(self.predict_embedding(X)))
+        return self.embedding_.in_strict_region(self.projected(X))
 
     def may_hallucinate(self, X: Any) -> Bool[np.ndarray, " N"]:
         """Where some label distribution with this (projected) report gives the prediction probability zero."""
-        check_is_fitted(self)
-        return self.embedding_.in_hallucination_region(self.embedding_.project(self.predict_embedding(X)))
+        return self.embedding_.in_hallucination_region(self.projected(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

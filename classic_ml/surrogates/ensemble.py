@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -77,17 +78,20 @@ class CrossPolytopeEnsemble(ClassifierMixin, BaseEstimator):
 
     def predict_embedding(self, X: Any) -> list[Float[np.ndarray, "N d"]]:
         """The reports of every instance."""
+        return list(self._reports(X))
+
+    def _reports(self, X: Any) -> Iterator[Float[np.ndarray, "N d"]]:
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse=SPARSE, reset=False)
-        return [as_columns(regressor.predict(X)) for regressor in self.regressors_]
+        return (as_columns(regressor.predict(X)) for regressor in self.regressors_)
 
     def comparison_matrix(self, X: Any) -> Float[np.ndarray, "N n n"]:
         """D_ab, the estimates of p_a(x) - p_b(x)."""
-        return comparison_matrix(self.predict_embedding(X), self.schedule_, len(self.classes_))
+        return comparison_matrix(self._reports(X), self.schedule_, len(self.classes_))
 
     def _scores(self, X: Any) -> Float[np.ndarray, "N n"]:
         score = margin_scores if self.aggregate == "margin" else copeland_scores
-        return score(self.predict_embedding(X), self.schedule_, len(self.classes_))
+        return score(self._reports(X), self.schedule_, len(self.classes_))
 
     def predict(self, X: Any) -> Any:
         """The classes of the largest scores (N,); ties go to the lowest class."""
@@ -101,12 +105,12 @@ class CrossPolytopeEnsemble(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Float[np.ndarray, "N n"]:
         """The label distribution, (1 + sum_b D_ab) / n clipped at 0 and made to sum to 1, whatever `aggregate` is."""
-        scores = margin_scores(self.predict_embedding(X), self.schedule_, len(self.classes_)).clip(0)
+        scores = margin_scores(self._reports(X), self.schedule_, len(self.classes_)).clip(0)
         return scores / scores.sum(1, keepdims=True)
 
     def condorcet(self, X: Any) -> Bool[np.ndarray, " N"]:
         """Whether some class beats all others: always so for exact reports of a single mode."""
-        return beats_all(copeland_scores(self.predict_embedding(X), self.schedule_, len(self.classes_)))
+        return beats_all(copeland_scores(self._reports(X), self.schedule_, len(self.classes_)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

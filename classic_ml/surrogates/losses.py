@@ -40,7 +40,9 @@ class BregmanLoss(nn.Module):
     def forward(self, u: Float[Tensor, "n d"], y: Int[Tensor, " n"]) -> Tensor:
         """The loss of reports u for class numbers y.  Raises ValueError where u is not (n, d)."""
         v = self._vertices_of(u, y)
-        slope = torch.func.grad(lambda x: self.generator(x).sum())(u)
+        with torch.enable_grad():
+            at = u if u.requires_grad else u.detach().requires_grad_()
+            slope = torch.autograd.grad(self.generator(at).sum(), at, create_graph=u.requires_grad)[0]
         return self._reduced(self.generator(v) - self.generator(u) - (slope * (v - u)).sum(-1))
 
     def _vertices_of(self, u: Tensor, y: Tensor) -> Tensor:

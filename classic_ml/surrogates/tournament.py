@@ -6,7 +6,7 @@ embedding is p_a - p_b in coordinate i. All pairs together give D_ab = p_a - p_b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,39 +90,44 @@ def instance_vertices(pairs: Sequence[tuple[int, int]], n_classes: int) -> Float
     return V
 
 
+Reports = Iterable[Float[np.ndarray, "N d"]]
+"""One report u (N, d) per instance, in the order of the schedule; may be a generator."""
+
+
 def comparison_matrix(
-    reports: Sequence[Float[np.ndarray, "N d"]], schedule: Sequence[Pairs], n_classes: int
+    reports: Reports, schedule: Sequence[Pairs], n_classes: int
 ) -> Float[np.ndarray, "N n n"]:
-    """D_ab = u_i, D_ba = -u_i of every pair i = (a, b), from one report u (N, d) per instance."""
-    D = np.zeros((len(reports[0]), n_classes, n_classes))
-    for u, pairs in zip(reports, schedule, strict=True):
-        a, b = np.array(pairs).T
+    """D_ab = u_i, D_ba = -u_i of every pair i = (a, b)."""
+    columns = [(u, *np.array(pairs).T) for u, pairs in zip(reports, schedule, strict=True)]
+    D = np.zeros((len(columns[0][0]), n_classes, n_classes))
+    for u, a, b in columns:
         D[:, a, b], D[:, b, a] = u, -u
     return D
 
 
-def margin_scores(
-    reports: Sequence[Float[np.ndarray, "N d"]], schedule: Sequence[Pairs], n_classes: int
-) -> Float[np.ndarray, "N n"]:
+def margin_scores(reports: Reports, schedule: Sequence[Pairs], n_classes: int) -> Float[np.ndarray, "N n"]:
     """(1 + sum_b D_ab) / n: the label distribution, where reports are exact. They sum to 1 and may be negative."""
-    scores = np.ones((len(reports[0]), n_classes))
-    for u, pairs in zip(reports, schedule, strict=True):
-        a, b = np.array(pairs).T
-        scores[:, a] += u
-        scores[:, b] -= u
-    return scores / n_classes
+    return (1 + _totals(((u, -u) for u in reports), schedule, n_classes)) / n_classes
 
 
-def copeland_scores(
-    reports: Sequence[Float[np.ndarray, "N d"]], schedule: Sequence[Pairs], n_classes: int
-) -> Int[np.ndarray, "N n"]:
+def copeland_scores(reports: Reports, schedule: Sequence[Pairs], n_classes: int) -> Int[np.ndarray, "N n"]:
     """How many other classes each beats, D_ab > 0."""
-    wins = np.zeros((len(reports[0]), n_classes), np.int64)
-    for u, pairs in zip(reports, schedule, strict=True):
+    wins = _totals(((u > 0, u < 0) for u in reports), schedule, n_classes)
+    return wins.astype(np.int64)
+
+
+def _totals(
+    gains: Iterable[tuple[np.ndarray, np.ndarray]], schedule: Sequence[Pairs], n_classes: int
+) -> Float[np.ndarray, "N n"]:
+    """Sums over instances of what the first and the second class of every pair gain."""
+    totals = np.zeros((0, n_classes))
+    for k, ((first, second), pairs) in enumerate(zip(gains, schedule, strict=True)):
+        if k == 0:
+            totals = np.zeros((len(first), n_classes))
         a, b = np.array(pairs).T
-        wins[:, a] += u > 0
-        wins[:, b] += u < 0
-    return wins
+        totals[:, a] += first
+        totals[:, b] += second
+    return totals
 
 
 def beats_all(wins: Int[np.ndarray, "N n"]) -> Bool[np.ndarray, " N"]:
