@@ -102,7 +102,9 @@ class PolytopeClassifier(ClassifierMixin, BaseEstimator):
     def certified(self, X: Any) -> Bool[np.ndarray, " N"]:
         """Where the prediction is the only mode of every label distribution that has this (projected) report.
 
-        It is about decoding: an error of the regressor is not in it.
+        It is about decoding: an error of the regressor is not in it, and a report outside the polytope counts as its
+        projection on the boundary, where few distributions share a point (all one-hot reports are certified). Look
+        at accuracy where certified and elsewhere, and at `embedding_.contains(predict_embedding(X))`.
         """
         return self.embedding_.in_strict_region(self.projected(X))
 
