@@ -29,8 +29,8 @@ from classic_ml.surrogates.thresholds import alpha_map
 from interp.core.device import environment
 from interp.core.files import write_json
 
-CLASSES = (8, 16, 32, 64, 128)
-ROWS, FEATURES = 4000, 64
+CLASSES = (8, 16, 32, 64)
+ROWS, FEATURES = 2000, 64
 DIMENSIONS = (5, 10, 20)
 E = PolytopeEmbedding
 
@@ -126,7 +126,7 @@ def geometry(rounds: int) -> list[Line]:
         )
     listed = {n: PolytopeEmbedding(E.cube(n.bit_length() - 1).vertices) for n in CLASSES}
     inside = {n: listed[n].vertices[:1] * 0 + rng.random((20, listed[n].dimension)) for n in CLASSES}
-    few = CLASSES[:4]
+    few = CLASSES[:3]
     ways: list[tuple[str, Sequence[int], Callable[[int], Any]]] = [
         (
             "strict region, 20 points, cube in closed form",
@@ -139,7 +139,7 @@ def geometry(rounds: int) -> list[Line]:
             lambda n: listed[n].in_strict_region(inside[n]),
         ),
         (
-            "strict region, 1 point, same cube by linear programs",
+            "margin of 1 point, same cube by linear programs",
             few,
             lambda n: listed[n].fibre_margin(inside[n][0]),
         ),

@@ -65,8 +65,7 @@ def draw_from_hull(V: Float[np.ndarray, "n d"], n: int, rng: np.random.Generator
     if rank == 0:
         return np.repeat(V[:1], n, axis=0)
     if rank == 1:
-        ends = np.array([coordinates.min(), coordinates.max()])
-        inside = rng.uniform(*ends, size=(n, 1))
+        inside = rng.uniform(float(coordinates.min()), float(coordinates.max()), size=(n, 1))
     else:
         facets = coordinates[ConvexHull(coordinates).simplices]  # (facets, rank, rank), the middle is at 0
         volumes = np.abs(np.linalg.det(facets))

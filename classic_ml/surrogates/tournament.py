@@ -72,7 +72,8 @@ def _one_moved(
     for start in of_giver:
         if start in of_taker:
             continue
-        path, v, sides = [], start, (of_giver, of_taker)
+        path: list[tuple[int, int]] = []
+        v, sides = start, (of_giver, of_taker)
         while (pair := sides[len(path) % 2].get(v)) is not None:
             path.append(pair)
             v = pair[1] if pair[0] == v else pair[0]
@@ -120,14 +121,14 @@ def _totals(
     gains: Iterable[tuple[np.ndarray, np.ndarray]], schedule: Sequence[Pairs], n_classes: int
 ) -> Float[np.ndarray, "N n"]:
     """Sums over instances of what the first and the second class of every pair gain."""
-    totals = np.zeros((0, n_classes))
+    totals = np.zeros((n_classes, 0))  # a row per class: adding to a few of them is then quick
     for k, ((first, second), pairs) in enumerate(zip(gains, schedule, strict=True)):
         if k == 0:
-            totals = np.zeros((len(first), n_classes))
+            totals = np.zeros((n_classes, len(first)))
         a, b = np.array(pairs).T
-        totals[:, a] += first
-        totals[:, b] += second
-    return totals
+        totals[a] += first.T
+        totals[b] += second.T
+    return totals.T
 
 
 def beats_all(wins: Int[np.ndarray, "N n"]) -> Bool[np.ndarray, " N"]:
