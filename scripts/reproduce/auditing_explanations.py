@@ -13,7 +13,7 @@ expected figures are its formulas, closed forms and an independent prototype).
 Each check prints expected beside measured with PASS or FAIL. OUT gets results.json and the figures. Exit code 1 when a
 check fails.
 
-    python scripts/reproduce/auditing_explanations.py            # all, about 4 minutes of CPU
+    python scripts/reproduce/auditing_explanations.py            # all, about 2 minutes of CPU
     python scripts/reproduce/auditing_explanations.py --quick    # fewer repetitions and tokens, about one
 """
 

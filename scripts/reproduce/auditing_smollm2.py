@@ -167,15 +167,22 @@ def part_e(findings: Findings) -> None:
     findings.check(
         "E", "g(x) = f(x) at the explained points, all explanations", "1", f"{every:g}", every == 1
     )
-    needed = [reports["network", share, "gradient"].plan.n_reference for share in SHARES]
-    growth = [later / former for former, later in itertools.pairwise(needed)]
+    # "at least" is a lower bound, made where regions hold too few points to measure: no law of growth holds for it.
+    advice = {share: reports["network", share, "gradient"] for share in SHARES}
+    measured = {share: r.plan.n_reference for share, r in advice.items() if r.relation == "about"}
+    pairs = list(itertools.pairwise(measured.items()))
     findings.check(
         "E",
-        "reference points needed, as the balls' mass falls 2.5, 4 and 5 times",
+        f"reference points needed by balls of {', '.join(f'{share:g}' for share in measured)} of the data",
         "as 1 / mass, within 2",
-        ", ".join(f"{n:,}" for n in needed),
-        all(0.5 < g / s < 2 for g, s in zip(growth, (2.5, 4, 5), strict=True)),
+        ", ".join(f"{n:,}" for n in measured.values()),
+        len(pairs) >= 2 and all(0.5 < (n / m) / (a / b) < 2 for (a, m), (b, n) in pairs),
     )
+    findings.remarks += [
+        f"balls of {share:g}: too few points to measure their mass; at least {r.plan.n_reference:,} reference points"
+        for share, r in advice.items()
+        if r.relation == "at least"
+    ]
     findings.figures["smollm2"] = reports["network", 0.2, "gradient, top 10"].plot()
     findings.numbers["smollm2"] = [
         {
