@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.sae.kernels import reference
 from interp.sae.kernels import triton as ours
 from interp.sae.kernels.backend import FusedAdam
-from interp.sae.kernels.lists import GatedParams, LossOptions, OpenGates, StandardParams
+from interp.sae.kernels.lists import CodeParams, GatedParams, LossOptions, OpenGates
 from interp.sae.kernels.triton import encode
 
 L1, BETA2, EPS = 0.1, 0.999, 1e-8
@@ -82,9 +82,9 @@ def problem(
     return params, normal(size.n, size.d)
 
 
-def relu_form(params: GatedParams) -> StandardParams:
+def relu_form(params: GatedParams) -> CodeParams:
     """A ReLU SAE with the same open units."""
-    return StandardParams(params.W_gate, params.W_dec, params.b_gate, params.b_dec)
+    return CodeParams(params.W_gate, params.W_dec, params.b_gate, params.b_dec)
 
 
 def adam_state(params: Any, lr: float) -> FusedAdam:

@@ -16,6 +16,7 @@ from interp.core.files import atomic_write, read_json, write_json
 from interp.core.messages import one_of
 from interp.core.torch_files import read_torch
 from interp.models.sites import Site
+from interp.sae.architectures.gated import GatedSAE
 from interp.sae.dictionary import Dictionary
 from interp.sae.foreign import (
     check_checksums,
@@ -30,7 +31,6 @@ from interp.sae.foreign import (
     sizes,
     to_theirs,
 )
-from interp.sae.gated import GatedSAE
 from interp.sae.saving import weights_file
 
 AE, CONFIG = "ae.pt", "config.json"

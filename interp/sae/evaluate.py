@@ -28,7 +28,6 @@ from interp.core.progress import progress as progress_bar
 from interp.models.fingerprint import of_other_weights
 from interp.models.sites import Site
 from interp.sae.foreign import parses
-from interp.sae.gated import GatedSAE
 from interp.sae.metrics import FiringStats, ReconstructionStats, density_histogram
 from interp.sae.rows import TrainedRows
 from interp.sae.scores import SAEEvaluation
@@ -280,7 +279,7 @@ class _Measured:
         self.sae, self.name = sae, name
         self.reconstruction = ReconstructionStats()
         self.firing = FiringStats(sae.cfg.d_sae)
-        self.open_gates = 0
+        self.open_gates, self.gated = 0, False
 
     def add(self, x: Float[Tensor, "n d"], site: str) -> Float[Tensor, "n d"]:
         """Measure some rows of `site` and return their reconstruction."""
@@ -288,8 +287,9 @@ class _Measured:
         codes, x_hat = encode_rows(self.sae, x)
         self.reconstruction.update(x, x_hat)
         self.firing.update(len(x), codes.indices, codes.values)
-        if isinstance(self.sae, GatedSAE):
-            self.open_gates += count_open_gates(self.sae, x)
+        gates = self.sae.open_gates(x)
+        self.gated = gates is not None
+        self.open_gates += gates or 0
         if first and len(x) and self.reconstruction.fvu > 1:
             logger.warning(
                 "FVU is %.3g on the first %d rows of %s, worse than the mean would be. The SAE was trained "
@@ -322,20 +322,9 @@ class _Measured:
             density=density_histogram(f.hits, f.n),
             positions=positions,
             dictionary=self.sae.identity().digest,
-            open_gates=self.open_gates / r.n if isinstance(self.sae, GatedSAE) else f.l0,
+            open_gates=self.open_gates / r.n if self.gated else f.l0,
             l1_coefficient=_number(self.sae.metadata.l1_coefficient),
         )
-
-
-def count_open_gates(sae: GatedSAE, x: Float[Tensor, "n d"]) -> int:
-    """Open gates of n tokens, whether or not the magnitude lets the latent fire."""
-    with torch.no_grad():
-        xc = x.to(sae.W_gate.device, sae.W_gate.dtype)
-        if sae.cfg.apply_b_dec_to_input:
-            xc = xc - sae.b_dec
-        tile = max(64, _GATES_AT_ONCE // max(len(x), 1))
-        pairs = zip(sae.W_gate.split(tile), sae.b_gate.split(tile), strict=True)
-        return sum(int((xc @ W.T + b > 0).sum()) for W, b in pairs)
 
 
 def _number(value: float | None) -> float:

@@ -19,13 +19,13 @@ from interp.core.device import dtype_name
 from interp.core.files import read_sealed_json, sha256_file, write_sealed_json
 from interp.core.tensor_files import check_finite
 from interp.models.sites import Site
+from interp.sae.architectures.gated import GatedSAE
+from interp.sae.architectures.jumprelu import JumpReLUSAE
+from interp.sae.architectures.standard import StandardSAE
+from interp.sae.architectures.tied import TiedSAE
 from interp.sae.dictionary import Dictionary, DictionaryConfig
-from interp.sae.gated import GatedSAE
-from interp.sae.jumprelu import JumpReLUSAE
 from interp.sae.metadata import SAEMetadata
 from interp.sae.saving import fill
-from interp.sae.standard import StandardSAE
-from interp.sae.tied import TiedSAE
 
 CHECKSUMS = "sha256.json"
 _CLASSES: dict[type[DictionaryConfig], Any] = {

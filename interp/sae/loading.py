@@ -10,22 +10,14 @@ import torch
 from interp.core.checkpoint import META, latest_checkpoint, load_checkpoint
 from interp.core.config import from_dict
 from interp.core.files import read_json
-from interp.core.messages import one_of
 from interp.sae import saving
 from interp.sae.config import RunConfig, SAETrainConfig
 from interp.sae.dictionary import Dictionary
 from interp.sae.dictionary_learning import AE, load_dictionary_learning
-from interp.sae.gated import GatedSAE
-from interp.sae.jumprelu import JumpReLUSAE
+from interp.sae.registry import architecture
 from interp.sae.run_folder import PREVIOUS, SAE
 from interp.sae.saelens import CFG, load_saelens
-from interp.sae.standard import StandardSAE
 from interp.sae.task import build
-from interp.sae.tied import TiedSAE
-
-ARCHITECTURES: dict[str, type[Dictionary]] = {
-    kind.architecture: kind for kind in (GatedSAE, StandardSAE, TiedSAE, JumpReLUSAE)
-}
 
 
 def load_sae(
@@ -60,9 +52,9 @@ def load_sae(
         raise FileNotFoundError(_nothing_in(folder))
     if "trainer" in read_json(folder / saving.CONFIG, dict):
         return load_dictionary_learning(folder, device=device)  # which says that its weights are missing
-    architecture = saving.read_config(folder)["architecture"]
-    one_of(f"{folder / saving.CONFIG}: architecture", architecture, tuple(ARCHITECTURES))
-    return ARCHITECTURES[architecture].from_pretrained(folder, device=device)
+    name = saving.read_config(folder)["architecture"]
+    kind = architecture(name, where=f"{folder / saving.CONFIG}: architecture")
+    return kind.from_pretrained(folder, device=device)
 
 
 def _from_checkpoint(folder: Path, device: torch.device | str) -> Dictionary:

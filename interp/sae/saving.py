@@ -35,7 +35,7 @@ def write_pretrained(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
     """Write a dictionary's folder: the weights, then ``config.json``, which names their checksum and has its own."""
     folder = Path(folder)
     with atomic_write(folder / WEIGHTS) as temporary:
-        checksum = write_tensors(temporary, dict(sae.named_parameters()))
+        checksum = write_tensors(temporary, sae.state_dict())
     config = {
         "schema_version": SCHEMA_VERSION,
         "architecture": sae.architecture,
@@ -116,7 +116,7 @@ def fill(
     shapes don't match exactly.
     """
     sae = make(torch.device("meta"))
-    parameters = dict(sae.named_parameters())
+    parameters = sae.state_dict()  # and what a recipe measured, in buffers
     for name in tensors:
         if name not in parameters:
             raise ValueError(f"{source}: tensor {name!r} doesn't belong here; {nearest(name, parameters)}")

@@ -12,20 +12,18 @@ from torch import Tensor, nn
 
 from interp.core.config import to_dict
 from interp.core.device import dtype_name, make_generator, resolve_device
-from interp.core.messages import warn_once
 from interp.core.schedules import Schedule
 from interp.core.task import StepContext
 from interp.sae.config import RunConfig, SAETrainConfig
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.dictionary import Dictionary
 from interp.sae.init import initial_b_dec
-from interp.sae.resampling import resample_dead_
+from interp.sae.kernels.lists import Losses
+from interp.sae.resampling import fire_at_, resample_dead_
 from interp.sae.scaling import activation_scale
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from interp.sae.step import StepStats, make_step
-from interp.sae.tied import TiedSAE, TiedSAEConfig
 
 _MEDIAN_ROWS = 16_384  # of the sample, for a geometric median
-_LARGEST_R = 10.0  # |r_mag|: a guard against exp overflowing, far from what training reaches
+_START_ROWS = 8192  # of the sample, for the quantiles at which latents start to fire
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +110,7 @@ class SAETask:
             if ctx.step + 1 in one.resample_after:
                 self._resample(name, one, ctx.step)
             if (ctx.step + 1) % self.run.check_every == 0:
-                one.guard_r_mag()
+                one.sae.after_many_steps_()
 
     def _resample(self, name: str, one: TrainedInPlace, step: int) -> None:
         if len(one.dead):
@@ -125,10 +123,13 @@ class SAETask:
         scale = activation_scale(sample, self.run.normalization)
         _log.info("activations scaled by %.6g (%s over %d rows)", scale, self.run.normalization, len(sample))
         for one in self.trained.values():
-            how = one.config.form.b_dec_init
+            how, rate = one.config.start.b_dec_init, one.config.start.start_fire_rate
             rows = sample[:: max(1, len(sample) // _MEDIAN_ROWS)] if how == "geometric_median" else sample
             with torch.no_grad():
                 one.sae.b_dec.copy_(initial_b_dec(rows, how) * scale)
+                if rate is not None:
+                    few = sample[:: max(1, len(sample) // _START_ROWS)].to(one.sae.b_dec) * scale
+                    fire_at_(one.sae, few, torch.arange(one.config.d_sae, device=few.device), rate)
         return scale
 
     def _raw_sample(self, n_rows: int, step: int) -> Float[Tensor, "n d"]:
@@ -172,23 +173,19 @@ class TrainedInPlace:
     def __init__(self, config: SAETrainConfig, run: RunConfig, d_in: int, device: torch.device) -> None:
         self.config, self.run = config, run
         self.sae = build(config, d_in, run, device)
-        loss, optimizer = config.loss, config.optimizer
+        optimizer = config.optimizer
         self.step = make_step(
             self.sae,
+            config.loss,
             betas=(optimizer.beta1, optimizer.beta2),
             eps=optimizer.eps,
             grad_clip=optimizer.grad_clip,
-            sparsity=loss.sparsity,
-            freeze_decoder=loss.freeze_decoder,
-            detach_centering=loss.detach_centering,
-            mse_reduction=loss.mse_reduction,
             backend=run.backend,
         )
-        self.silent_tokens: Int[Tensor, " F"] = torch.zeros(
-            config.form.d_sae, dtype=torch.int64, device=device
-        )
+        self.silent_tokens: Int[Tensor, " F"] = torch.zeros(config.d_sae, dtype=torch.int64, device=device)
+        self.warm_after = round(config.schedule.lr_warmup * run.steps)
         self.dead_after = max(1, round(config.resampling.dead_window * run.steps)) * run.batch_size
-        self.resample_after = {max(1, round(share * run.steps)) for share in config.resample_at}
+        self.resample_after = {max(1, round(share * run.steps)) for share in config.resampling.resample_at}
         self.restarts: list[int] = []
         self.l1 = Schedule(run.steps, warmup_steps=round(config.schedule.l1_warmup * run.steps))
         self.lr = self._lr_schedule()
@@ -208,13 +205,15 @@ class TrainedInPlace:
         )
 
     def coefficients(self, step: int) -> tuple[float, float]:
-        """(L1 coefficient, learning rate) of a step."""
+        """(weight of the sparsity, learning rate) of a step."""
         loss, optimizer = self.config.loss, self.config.optimizer
-        return loss.l1_coefficient * self.l1(step), optimizer.lr * self.lr(step)
+        return loss.weight * self.l1(step), optimizer.lr * self.lr(step)
 
     def take_step(self, x: Float[Tensor, "n d"], step: int) -> StepStats:
         """Update the weights and the dead-latent counters."""
-        stats = self.step(x, *self.coefficients(step))
+        revives = self.sae.dead_term(self.config.loss) is not None
+        stats = self.step(x, *self.coefficients(step), dead=self.dead if revives else None)
+        self.sae.after_step_(Losses(*stats[1:]), warmed_up=step >= self.warm_after)
         self.silent_tokens += len(x)
         self.silent_tokens.masked_fill_(stats.fired > 0, 0)
         return stats
@@ -226,9 +225,9 @@ class TrainedInPlace:
 
     def numbers(self, x: Float[Tensor, "n d"], stats: StepStats, step: int) -> dict[str, Any]:
         """What is logged."""
-        l1_coefficient, lr = self.coefficients(step)
-        squared_error = float(stats.reconstruction) * len(x)
-        if self.config.loss.mse_reduction == "mean":
+        weight, lr = self.coefficients(step)
+        squared_error = float(stats.error) * len(x)
+        if getattr(self.config.loss, "mse_reduction", "sum") == "mean":
             squared_error *= x.shape[1]
         variance = float((x - x.mean(0)).double().pow(2).sum())
         fvu = {"fvu": squared_error / variance} if variance > 0 else {}
@@ -240,15 +239,14 @@ class TrainedInPlace:
             "l0": float(stats.l0),
             "open_gates": float(stats.open_gates),
             **fvu,
-            "dead": len(self.dead) / self.config.form.d_sae,
-            "l1_coefficient": l1_coefficient,
+            "dead": len(self.dead) / self.config.d_sae,
+            "l1_coefficient": weight,
             "lr": lr,
             "backend": self.step.backend_name,
         }
 
     def resample(self, sample: Float[Tensor, "n d"], step: int) -> int:
         """Revive dead latents and restart the learning rate; returns how many."""
-        assert not isinstance(self.sae, TiedSAE)  # its configuration admits no resampling
         generator = make_generator(self.run.seed, "resample", step)
         rate = self.config.resampling.init_fire_rate
         changed = resample_dead_(self.sae, self.step, sample, self.dead, generator, init_fire_rate=rate)
@@ -257,14 +255,6 @@ class TrainedInPlace:
             self.restarts.append(step)
             self.lr = self._lr_schedule()
         return len(changed)
-
-    @torch.no_grad()
-    def guard_r_mag(self) -> None:
-        """Keep |r_mag| below 10; nothing in a healthy run comes near."""
-        r_mag = getattr(self.sae, "r_mag", None)
-        if r_mag is not None and bool((r_mag.abs() > _LARGEST_R).any()):
-            r_mag.clamp_(-_LARGEST_R, _LARGEST_R)
-            warn_once(_log, "r_mag", "r_mag left [-10, 10] and was clamped: lower the learning rate")
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -287,17 +277,9 @@ def build(
     device: torch.device | str = "cpu",
     *,
     empty: bool = False,
-) -> GatedSAE | StandardSAE | TiedSAE:
+) -> Dictionary:
     """The untrained dictionary that a configuration describes; all zeros if it is to be `empty`."""
-    form, seed = config.form, None if empty else run.seed
-    norm_weighted = form.architecture == "standard" and config.loss.sparsity == "ri_l1"
-    tied = form.architecture == "tied"
-    centred = not (norm_weighted or tied) if form.apply_b_dec_to_input is None else form.apply_b_dec_to_input
     dtype = dtype_name(torch.float64 if run.precision == "64" else torch.float32)
-    if form.architecture == "gated":
-        gated = GatedSAEConfig(d_in, form.d_sae, centred, dtype, tied=form.tied, use_r_mag=form.use_r_mag)
-        return GatedSAE(gated, seed=seed, device=device)
-    if tied:
-        return TiedSAE(TiedSAEConfig(d_in, form.d_sae, centred, dtype), seed=seed, device=device)
-    standard = StandardSAEConfig(d_in, form.d_sae, centred, dtype, decoder_norm=0.1 if norm_weighted else 1.0)
-    return StandardSAE(standard, seed=seed, device=device)
+    kind: Any = config.kind
+    cfg = kind.config_class(d_in=d_in, dtype=dtype, **config.form)
+    return kind(cfg, seed=None if empty else run.seed, device=device)  # type: ignore[no-any-return]

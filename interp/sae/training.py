@@ -94,11 +94,11 @@ def train(
     *,
     architecture: str = "gated",
     d_sae: int = 4608,
-    l1_coefficient: float = 3.0,
+    l1_coefficient: float | None = None,
     site: str | None = None,
     steps: int = 3000,
     batch_size: int = 1024,
-    lr: float = 1e-3,
+    lr: float | None = None,
     backend: str = "auto",
     seed: int = 0,
     tracker: str = "jsonl",
@@ -120,7 +120,8 @@ def train(
         source: a stream of activations, a store or its folder, or a tensor or array [n d].
         variants: for several dictionaries, the options in which each differs; by name, or a list, whose names
             are then made from the options. Each ends with the same bits as if it were trained alone.
-        architecture, d_sae, l1_coefficient, lr: the commonest options of a dictionary.
+        architecture, d_sae, l1_coefficient, lr: the commonest options of a dictionary. None: as the architecture's
+            recipe and `interp.sae.config` say.
         site: which of a store's sites, where it has several.
         steps, batch_size, backend, seed: see :class:`interp.sae.config.RunConfig`.
         tracker: ``"jsonl"``, ``"wandb"`` or ``"none"``.
@@ -145,13 +146,9 @@ def train(
     run = RunConfig(steps=steps, batch_size=batch_size, backend=backend, seed=seed, **run_options)
     stream, provenance = _open(source, site, run)
     _say_passes(stream, run)
-    common = {
-        "architecture": architecture,
-        "d_sae": d_sae,
-        "l1_coefficient": l1_coefficient,
-        "lr": lr,
-        **options,
-    }
+    commonest = {"l1_coefficient": l1_coefficient, "lr": lr}
+    asked = {key: value for key, value in commonest.items() if value is not None}
+    common = {"architecture": architecture, "d_sae": d_sae, **asked, **options}
     named = _named(variants)
     configs = {name: configure({**common, **changes}) for name, changes in named.items()}
     folder = None if out is None else Path(out)
@@ -282,7 +279,7 @@ def _result(
         steps=run.steps,
         batch_size=run.batch_size,
         lr=one.config.optimizer.lr,
-        l1_coefficient=loss.pop("l1_coefficient"),
+        l1_coefficient=loss.pop("l1_coefficient", None),
         loss=loss,
         seed=run.seed,
         library_version=__version__,

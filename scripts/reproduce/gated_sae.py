@@ -39,8 +39,8 @@ from interp.activations.stream import TensorStream
 from interp.core.device import make_generator
 from interp.core.files import write_json
 from interp.core.plotting import new_figure, pareto, save_figure
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.dictionary import Dictionary
-from interp.sae.gated import GatedSAE, GatedSAEConfig
 from interp.sae.metrics import ReconstructionStats, frontier_at, loss_recovered
 from interp.sae.training import train
 

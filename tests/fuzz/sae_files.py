@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from interp.core.config import to_dict
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.interchange import save_dictionary_learning, save_saelens
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata

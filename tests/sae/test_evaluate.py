@@ -14,9 +14,9 @@ import torch
 from interp.activations.stream import TensorStream
 from interp.core.stream import ArrayStream
 from interp.models.language_model import LanguageModel
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.dictionary import Dictionary
-from interp.sae.evaluate import count_open_gates, evaluate, evaluate_several
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.evaluate import evaluate, evaluate_several
 from interp.sae.metrics import fvu, relative_reconstruction_bias
 from interp.sae.scores import SAEEvaluation
 from interp.sae.splice import spliced
@@ -265,7 +265,7 @@ def test_open_gates_count_gates_whose_magnitude_is_shut(lm: LanguageModel) -> No
     sae.metadata = world.metadata()
     x = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
     pi = (x - sae.b_dec) @ sae.W_gate.T + sae.b_gate
-    assert count_open_gates(sae, x) == int((pi > 0).sum())
+    assert sae.open_gates(x) == int((pi > 0).sum())
     result = run(sae, lm)
     assert result.open_gates > result.l0 > 0
 

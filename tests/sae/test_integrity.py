@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from interp.core.files import read_json, sha256_file, write_sealed_json
 from interp.core.tensor_files import read_tensors
 from interp.core.torch_files import read_torch
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.evaluate import evaluate
-from interp.sae.gated import GatedSAE, GatedSAEConfig
 from interp.sae.interchange import save_dictionary_learning, save_saelens
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata

@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.interchange import save_dictionary_learning, save_saelens
-from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
 from interp.sae.saelens import load_saelens
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from tests.sae.sparse_world import randomize, sparse_rows
 
 D, F = 16, 40

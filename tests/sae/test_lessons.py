@@ -19,14 +19,14 @@ from interp.activations.stream import TensorStream
 from interp.core.checkpoint import load_checkpoint
 from interp.core.device import make_generator
 from interp.core.runtime import Runtime
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.config import FormConfig, LossConfig, RunConfig, SAETrainConfig, configure
-from interp.sae.gated import GatedSAE, GatedSAEConfig
 from interp.sae.interchange import save_dictionary_learning, save_saelens
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
 from interp.sae.metrics import fvu
 from interp.sae.resampling import resample_dead_
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from interp.sae.step import make_step
 from interp.sae.task import SAETask
 from interp.sae.training import train

@@ -8,9 +8,9 @@ import io
 import pytest
 import torch
 
-from interp.sae.gated import GatedSAE, GatedSAEConfig
-from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
-from interp.sae.standard import StandardSAE, StandardSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.step import TrainStep, make_step
 from tests.sae.kernels.cases import batch
 

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from interp.sae.kernels.backend import FusedAdam, Params
 from interp.sae.kernels.lists import (
+    CodeGrads,
+    CodeParams,
+    CodeTokenPass,
     GatedGrads,
     GatedParams,
     GatedTokenPass,
     Losses,
     LossOptions,
     OpenGates,
-    StandardGrads,
-    StandardParams,
-    StandardTokenPass,
 )
 from interp.sae.kernels.reference import center, magnitude_scale
 from interp.sae.kernels.triton.encode import compact
@@ -47,10 +47,10 @@ class Gradients(NamedTuple):
 @torch.no_grad()
 def gradients(
     params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions
-) -> tuple[Losses, GatedGrads | StandardGrads]:
+) -> tuple[Losses, GatedGrads | CodeGrads]:
     """Losses and gradients; nothing is changed."""
     gates, losses, grads = _walk(params, x, l1, options)
-    kind = GatedGrads if isinstance(params, GatedParams) else StandardGrads
+    kind = GatedGrads if isinstance(params, GatedParams) else CodeGrads
     return losses, _collect(kind, params, gates, grads)
 
 
@@ -85,15 +85,15 @@ def gated_latent_pass(
 
 @torch.no_grad()
 def standard_latent_pass(
-    params: StandardParams,
+    params: CodeParams,
     x: Float[Tensor, "n d"],
     gates: OpenGates,
-    token_pass: StandardTokenPass,
+    token_pass: CodeTokenPass,
     l1: float,
     options: LossOptions,
-) -> StandardGrads:
+) -> CodeGrads:
     """Gradients of every parameter from the list, as the reference's."""
-    return _collect(StandardGrads, params, gates, _standard(params, x, gates, token_pass, l1, options))
+    return _collect(CodeGrads, params, gates, _standard(params, x, gates, token_pass, l1, options))
 
 
 def _walk(params: Params, x: Tensor, l1: float, options: LossOptions) -> tuple[OpenGates, Losses, Gradients]:
@@ -144,10 +144,10 @@ def _gated(
 
 
 def _standard(
-    params: StandardParams,
+    params: CodeParams,
     x: Tensor,
     gates: OpenGates,
-    passed: StandardTokenPass,
+    passed: CodeTokenPass,
     l1: float,
     options: LossOptions,
 ) -> Gradients:

@@ -13,13 +13,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.sae.kernels.lists import (
+    CodeParams,
+    CodeTokenPass,
     GatedParams,
     GatedTokenPass,
     Losses,
     LossOptions,
     OpenGates,
-    StandardParams,
-    StandardTokenPass,
 )
 from interp.sae.kernels.reference import center, magnitude_scale
 from interp.sae.kernels.triton.launch import check, gather_blocks, on_device_of
@@ -51,8 +51,8 @@ def gated_token_pass(
 
 
 def standard_token_pass(
-    params: StandardParams, x: Float[Tensor, "n d"], gates: OpenGates, l1: float, options: LossOptions
-) -> tuple[Losses, StandardTokenPass]:
+    params: CodeParams, x: Float[Tensor, "n d"], gates: OpenGates, l1: float, options: LossOptions
+) -> tuple[Losses, CodeTokenPass]:
     """As :func:`gated_token_pass` with one code."""
     check(token_pass, x, *params)
     x, (n, d) = x.contiguous(), x.shape
@@ -70,10 +70,10 @@ def standard_token_pass(
         open_gates=count,
         fired=gates.hits(),
     )
-    return losses, StandardTokenPass(f=f, beta=beta, G=G)
+    return losses, CodeTokenPass(f=f, beta=beta, G=G)
 
 
-def latent_weights(params: GatedParams | StandardParams, options: LossOptions) -> Float[Tensor, " F"]:
+def latent_weights(params: GatedParams | CodeParams, options: LossOptions) -> Float[Tensor, " F"]:
     """The sparsity term's weight of each latent: ``|d_i|`` under ri_l1, else 1."""
     if options.sparsity == "ri_l1":
         return params.W_dec.norm(dim=1)
@@ -136,7 +136,7 @@ def decode(
 
 
 def _run(
-    params: GatedParams | StandardParams,
+    params: GatedParams | CodeParams,
     x: Tensor,
     gates: OpenGates,
     f: Tensor,

@@ -5,17 +5,27 @@ Rajamanoharan et al. 2024, "Improving Dictionary Learning with Gated Sparse Auto
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from interp.sae.dictionary import Dictionary, DictionaryConfig, SAELoss
+from interp.core.messages import one_of, warn_once
+from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
+from interp.sae.dictionary import Dictionary, DictionaryConfig
 from interp.sae.init import random_directions
-from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
 from interp.sae.kernels.inference import TokenCodes, encode_gated
-from interp.sae.kernels.lists import GatedParams, LossOptions
+from interp.sae.kernels.lists import REDUCTIONS, WEIGHTED, GatedParams, LossOptions
+from interp.sae.registry import register_architecture
+
+_LARGEST_R = 10.0  # |r_mag|: a guard against exp overflowing, far from what training reaches
+_GATES_AT_ONCE = 2**22
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,43 @@ class GatedSAEConfig(DictionaryConfig):
     use_r_mag: bool = True
 
 
+@dataclass(frozen=True)
+class GatedLoss:
+    """``mean_n |x_hat - x|^2 + l1 sum_i ReLU(pi_ni) + |x_tilde - x|^2`` (equations 8 to 10).
+
+    ``x_tilde = ReLU(pi) W_dec + b_dec`` is the auxiliary reconstruction from the gates, with the decoder a constant.
+    Nothing passes through the gate's step.
+
+    Attributes:
+        l1_coefficient: weight of the sparsity, in units of the squared error as it is reduced, of activations scaled
+            as the run's `normalization` says. The paper's values belong to the mean: multiply them by d for the sum.
+        sparsity: ``"l1"`` for decoders of unit norm; ``"ri_l1"`` weighs latent i by ``|d_i|``.
+        freeze_decoder: whether the decoder is a constant in the auxiliary reconstruction and, under ``"ri_l1"``, in
+            the norm.
+        detach_centering: stop the sparsity and auxiliary gradients that reach ``b_dec`` through ``x - b_dec``. The
+            paper's text says they are stopped, its pseudo-code (the default) lets them pass; stationary points are
+            the same.
+        mse_reduction: squared errors summed over the d dimensions (``"sum"``) or averaged (``"mean"``).
+    """
+
+    l1_coefficient: float = 3.0
+    sparsity: str = "l1"
+    freeze_decoder: bool = True
+    detach_centering: bool = False
+    mse_reduction: str = "sum"
+
+    def __post_init__(self) -> None:
+        one_of("sparsity", self.sparsity, WEIGHTED)
+        one_of("mse_reduction", self.mse_reduction, REDUCTIONS)
+        if self.l1_coefficient < 0:
+            raise ValueError(f"l1_coefficient = {self.l1_coefficient} must not be negative")
+
+    @property
+    def weight(self) -> float:
+        return self.l1_coefficient
+
+
+@register_architecture
 class GatedSAE(Dictionary):
     """``x_hat = f W_dec + b_dec`` with ``f = 1[pi > 0] ReLU(mu)``.
 
@@ -46,6 +93,7 @@ class GatedSAE(Dictionary):
 
     architecture = "gated"
     config_class = GatedSAEConfig
+    loss_class = GatedLoss
     encoder_matrices = ("W_gate", "W_mag")
     latent_vectors = ("b_gate", "b_mag")
     cfg: GatedSAEConfig
@@ -71,14 +119,19 @@ class GatedSAE(Dictionary):
                     if matrix is not None:
                         matrix.copy_(directions)
 
-    def _encode_latents(self, xc: Float[Tensor, "n d"], latents: slice) -> Float[Tensor, "n k"]:
-        p = xc @ self.W_gate[latents].T
-        q = p if self.W_mag is None else xc @ self.W_mag[latents].T
-        mu = (q if self.r_mag is None else self.r_mag[latents].exp() * q) + self.b_mag[latents]
-        return torch.where(p + self.b_gate[latents] > 0, torch.relu(mu), 0)
+    def code(self, xc: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
+        p = xc @ self.W_gate.T
+        q = p if self.W_mag is None else xc @ self.W_mag.T
+        mu = (q if self.r_mag is None else self.r_mag.exp() * q) + self.b_mag
+        return torch.where(p + self.b_gate > 0, torch.relu(mu), 0)
 
-    def _encode_by_kernel(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
+    def sparse_code(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
         return encode_gated(self.params(), xc)
+
+    @classmethod
+    def recipe(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The paper's resampling, where decoder rows have unit norm."""
+        return {} if given.get("sparsity") == "ri_l1" else {"resample_at": (0.2, 0.35, 0.5)}
 
     def params(self) -> GatedParams:
         """The parameters under the names the kernels use."""
@@ -92,41 +145,32 @@ class GatedSAE(Dictionary):
             W_mag=self.W_mag,
         )
 
-    def loss(  # type: ignore[override]
-        self,
-        x: Float[Tensor, "n d"],
-        l1_coefficient: float,
-        *,
-        sparsity: str = "l1",
-        freeze_decoder: bool = True,
-        detach_centering: bool = False,
-        mse_reduction: str = "sum",
-        backend: str = "dense",
-    ) -> SAELoss:
-        """``mean_n |x_hat - x|^2 + l1 sum_i ReLU(pi_ni) + |x_tilde - x|^2`` (equations 8 to 10).
-
-        ``x_tilde = ReLU(pi) W_dec + b_dec`` is the auxiliary reconstruction from the gates, with the decoder
-        a constant. Nothing passes through the gate's step.
-
-        Args:
-            l1_coefficient: weight of the sparsity, in units of the summed squared error.
-            sparsity: ``"l1"`` for decoders of unit norm; ``"ri_l1"`` weighs latent i by ``|d_i|``.
-            freeze_decoder: whether the decoder is a constant in the auxiliary reconstruction and, under
-                ``"ri_l1"``, in the norm.
-            detach_centering: stop the sparsity and auxiliary gradients that reach ``b_dec`` through
-                ``x - b_dec``. The paper's text says they are stopped, its pseudo-code (the default) lets
-                them pass; stationary points are the same.
-            mse_reduction: squared errors summed over the d dimensions (``"sum"``) or averaged (``"mean"``).
-            backend: ``"dense"``, or the list of open gates by ``"reference"``, ``"cpu"`` or ``"triton"``.
-        """
-        options = LossOptions(
-            sparsity=sparsity,
-            freeze_decoder=freeze_decoder,
-            detach_centering=detach_centering,
-            mse_reduction=mse_reduction,
+    def loss_options(self, loss: GatedLoss) -> LossOptions:
+        return LossOptions(
+            sparsity=loss.sparsity,
+            freeze_decoder=loss.freeze_decoder,
+            detach_centering=loss.detach_centering,
+            mse_reduction=loss.mse_reduction,
             center_input=self.cfg.apply_b_dec_to_input,
         )
-        return self._loss(self.params(), x, l1_coefficient, options, backend)
+
+    def unit_norm(self, loss: GatedLoss) -> bool:
+        return loss.sparsity == "l1"
+
+    @torch.no_grad()
+    def after_many_steps_(self) -> None:
+        """Keep |r_mag| below 10; nothing in a healthy run comes near."""
+        if self.r_mag is not None and bool((self.r_mag.abs() > _LARGEST_R).any()):
+            self.r_mag.clamp_(-_LARGEST_R, _LARGEST_R)
+            warn_once(_log, "r_mag", "r_mag left [-10, 10] and was clamped: lower the learning rate")
+
+    @torch.no_grad()
+    def open_gates(self, x: Float[Tensor, "n d"]) -> int:
+        """Open gates on some rows, whether or not the magnitude lets the latent fire."""
+        xc = self._encoder_input(x.to(self.W_gate.device, self.W_gate.dtype))
+        tile = max(64, _GATES_AT_ONCE // max(len(x), 1))
+        pairs = zip(self.W_gate.split(tile), self.b_gate.split(tile), strict=True)
+        return sum(int((xc @ W.T + b > 0).sum()) for W, b in pairs)
 
     @torch.no_grad()
     def to_jumprelu(self) -> JumpReLUSAE:

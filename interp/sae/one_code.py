@@ -1,0 +1,58 @@
+"""What architectures with one code share: an encoder, of whose pre-activations a rule keeps some, and a decoder."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from interp.sae.dictionary import Dictionary, DictionaryConfig
+from interp.sae.init import random_directions
+from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
+from interp.sae.kernels.lists import CodeParams
+
+
+class OneCode(Dictionary):
+    """``x_hat = f W_dec + b_dec``, f being some of ``z = (x - b_dec) W_enc^T + b_enc``; here all that are positive.
+
+    Args:
+        cfg: shapes and form; a `decoder_norm` in it is that of the initial rows, else they have unit norm.
+        seed: of the initial directions: decoder rows random, ``W_enc = W_dec``, biases 0. None leaves zeros.
+        device: of the parameters.
+    """
+
+    encoder_matrices = ("W_enc",)
+    latent_vectors = ("b_enc",)
+
+    def __init__(
+        self, cfg: DictionaryConfig, *, seed: int | None = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(cfg)
+        self.W_enc = self._parameter(cfg.d_sae, cfg.d_in, device=device)
+        self.W_dec = self._parameter(cfg.d_sae, cfg.d_in, device=device)
+        self.b_enc = self._parameter(cfg.d_sae, device=device)
+        self.b_dec = self._parameter(cfg.d_in, device=device)
+        if seed is not None:
+            norm = getattr(cfg, "decoder_norm", 1.0)
+            directions = random_directions(
+                cfg.d_sae, cfg.d_in, seed=seed, norm=norm, double=cfg.dtype == "float64"
+            )
+            with torch.no_grad():
+                self.W_dec.copy_(directions)
+                self.W_enc.copy_(directions)
+
+    W_enc: nn.Parameter
+    b_enc: nn.Parameter
+
+    def pre_activations(self, xc: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
+        """z, from the input as the encoder takes it."""
+        return xc @ self.W_enc.T + self.b_enc
+
+    def code(self, xc: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
+        return torch.relu(self.pre_activations(xc))
+
+    def sparse_code(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
+        return encode_jumprelu(self.W_enc, self.b_enc, xc)
+
+    def params(self) -> CodeParams:
+        return CodeParams(W_enc=self.W_enc, W_dec=self.W_dec, b_enc=self.b_enc, b_dec=self.b_dec)
