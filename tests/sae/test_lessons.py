@@ -21,7 +21,7 @@ from interp.core.device import make_generator
 from interp.core.runtime import Runtime
 from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
-from interp.sae.config import FormConfig, LossConfig, RunConfig, SAETrainConfig, configure
+from interp.sae.config import RunConfig, StartConfig, configure
 from interp.sae.interchange import save_dictionary_learning, save_saelens
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
@@ -66,7 +66,7 @@ def test_1c_the_norm_weighted_penalty_cannot_be_gamed():
 
 def test_2a_resampling_is_on_for_gated_models_and_changes_weights():
     """Assigning into a boolean-masked copy would change nothing."""
-    assert configure({"architecture": "gated"}).resample_at != ()
+    assert configure({"architecture": "gated"}).resampling.resample_at != ()
     sae = randomize(GatedSAE(GatedSAEConfig(D, F)))
     dead = torch.tensor([3, 9])
     before = {name: p.detach().clone() for name, p in sae.named_parameters()}
@@ -160,7 +160,7 @@ def test_8_the_site_and_the_model_travel_with_the_weights(tmp_path):
         assert load_sae(tmp_path / save.__name__).metadata.site == "mlp_out.3"
 
 
-@pytest.mark.parametrize("config", [SAEMetadata(), SAETrainConfig(), RunConfig(), GatedSAEConfig(D, F)])
+@pytest.mark.parametrize("config", [SAEMetadata(), configure({}), RunConfig(), GatedSAEConfig(D, F)])
 def test_9_configurations_neither_invent_attributes_nor_swallow_assignments(config):
     with pytest.raises(AttributeError):
         config.hook_point  # noqa: B018
@@ -236,4 +236,4 @@ def test_units_of_the_l1_coefficient_travel_with_the_result(tmp_path):
     assert metadata.loss["mse_reduction"] == "mean"
     assert metadata.normalization == "mean_norm"
     assert metadata.l1_coefficient == 0.5
-    assert (FormConfig().b_dec_init, LossConfig().mse_reduction) == ("mean", "sum")
+    assert (StartConfig().b_dec_init, configure({}).loss.mse_reduction) == ("mean", "sum")
