@@ -43,7 +43,8 @@ def gradients(
         out, pulled = np.zeros_like(job.W), job.room_for_pull()
         run_pieces(cpu_loops.row_gradients, plan.latent_ptr, *job.inputs(), pulled, out, plan.cuts)
         grads[name] = out
-        b_dec = b_dec - pulled.sum(0)
+        if len(job.pull):
+            b_dec = b_dec - pulled.sum(0)
     grads["b_dec"] = b_dec
     if plan.W_skip is not None:
         grads["W_skip"] = plan.W_skip
@@ -91,7 +92,8 @@ def update(
         v, last_step = as_array(getattr(adam.v, name)), as_array(getattr(adam.last_step, name))
         how = (v, last_step, numbers, adam.beta2, adam.step, adam.unit_norm and name == "W_dec")
         run_pieces(cpu_loops.update_rows, plan.latent_ptr, *job.inputs(), pulled, *how, plan.cuts)
-        b_dec = b_dec - pulled.sum(0)
+        if len(job.pull):
+            b_dec = b_dec - pulled.sum(0)
     every_entry = np.arange(len(b_dec) + 1)
     for name, grad in [*plan.vectors.items(), ("b_dec", b_dec)]:
         pointers = every_entry if name == "b_dec" else plan.latent_ptr
