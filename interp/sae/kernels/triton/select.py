@@ -126,31 +126,32 @@ def _only(gates: OpenGates, keep: Bool[Tensor, " z"]) -> OpenGates:
 
 @triton.jit(do_not_specialize=["k"])
 def keep_largest(token_ptr, scores, keep, k, BLOCK: tl.constexpr):
-    """The bits of a positive number are in its order: the k-th largest is found bit by bit, from the highest."""
+    """Mark a token's k largest positive scores, the first of equals.
+
+    Their bits are in their order. Bit by bit, from the highest, it is found from where on there are k: ``found`` have
+    at least the bits ``least``, which are k or more, and ``above`` at least ``upper``, which are fewer.
+    """
     t = tl.program_id(0).to(tl.int64)
     begin, end = tl.load(token_ptr + t), tl.load(token_ptr + t + 1)
-    least = 0
-    if end - begin > k:
-        for bit in range(0, 31):
-            trial = least | (1 << (30 - bit))
-            if _count_from(scores, begin, end, trial, BLOCK) >= k:
-                least = trial
-    room = k - _count_from(scores, begin, end, least + 1, BLOCK)
+    least, found, upper, above, bit = 0, (end - begin).to(tl.int32), 0x7FFFFFFF, 0, 30
+    while (found > k) & (bit >= 0):
+        trial = least | (1 << bit)
+        one = tl.zeros((BLOCK,), tl.int32)
+        for q in range(begin, end, BLOCK):
+            entries = q + tl.arange(0, BLOCK)
+            bits = tl.load(scores + entries, mask=entries < end, other=0.0).to(tl.int32, bitcast=True)
+            one += (bits >= trial).to(tl.int32)
+        count = tl.sum(one, axis=0)
+        if count >= k:
+            least, found = trial, count
+        else:
+            upper, above = trial, count
+        bit -= 1
+    room = k - above
     for q in range(begin, end, BLOCK):
         entries = q + tl.arange(0, BLOCK)
         bits = tl.load(scores + entries, mask=entries < end, other=0.0).to(tl.int32, bitcast=True)
-        equal = ((bits == least) & (entries < end)).to(tl.int32)
-        place = tl.cumsum(equal, axis=0)
-        tl.store(keep + entries, (bits > least) | ((equal > 0) & (place <= room)), mask=entries < end)
-        room -= tl.sum(equal, axis=0)
-
-
-@triton.jit
-def _count_from(scores, begin, end, least, BLOCK: tl.constexpr):
-    """How many scores have at least these bits."""
-    count = tl.zeros((BLOCK,), tl.int32)
-    for q in range(begin, end, BLOCK):
-        entries = q + tl.arange(0, BLOCK)
-        bits = tl.load(scores + entries, mask=entries < end, other=0.0).to(tl.int32, bitcast=True)
-        count += ((bits >= least) & (entries < end)).to(tl.int32)
-    return tl.sum(count, axis=0)
+        between = ((bits >= least) & (bits < upper) & (entries < end)).to(tl.int32)
+        place = tl.cumsum(between, axis=0)
+        tl.store(keep + entries, (bits >= upper) | ((between > 0) & (place <= room)), mask=entries < end)
+        room -= tl.sum(between, axis=0)
