@@ -102,7 +102,6 @@ def entries_over(
     The room follows the last call's length; when it is too small, the product is run again with enough: nothing
     is ever cut off.
     """
-    limits = limits._replace(**{k: v.contiguous() for k, v in limits._asdict().items() if torch.is_tensor(v)})
     check(encode_tiles, xc, weight, *limits[:3])
     precision = product_precision(xc.device)
     tile = tile or TILES[precision]
@@ -162,16 +161,18 @@ def _launch(
     narrow = precision == "bf16"
     rows = _narrow(xc) if narrow else xc
     at_once = LATENTS_AT_ONCE if narrow else max(n_latents, 1)
-    made = (None,) * 6
-    if scan is not None:
-        made = (scan.tokens, scan.latents, scan.values, scan.length, scan.hits, scan.per_token)
+    over: list[Tensor | None] = [None] * 3
+    made: list[Tensor | None] = [None] * 6
+    if limits is not None and scan is not None:
+        over = [None if limit is None else limit.contiguous() for limit in limits[:3]]
+        made = [scan.tokens, scan.latents, scan.values, scan.length, scan.hits, scan.per_token]
     for start in range(first, n_latents, at_once):
         part = weight[start : start + at_once]
         tiles = triton.cdiv(n, tile.tokens) * triton.cdiv(part.shape[0], tile.latents)
         encode_tiles[(tiles,)](
             rows,
             _narrow(part) if narrow else part,
-            *((None,) * 3 if limits is None else limits[:3]),
+            *over,
             *made,
             dense,
             n,
