@@ -10,7 +10,8 @@ from torch import Tensor
 
 from interp.core.config import to_dict
 from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
-from interp.sae.interchange import save_dictionary_learning, save_saelens
+from interp.sae.formats.dictionary_learning import save_dictionary_learning
+from interp.sae.formats.saelens import save_saelens
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
 from interp.steering.vector import SteeringVector

@@ -14,7 +14,8 @@ from interp.core.tensor_files import read_tensors
 from interp.core.torch_files import read_torch
 from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.evaluate import evaluate
-from interp.sae.interchange import save_dictionary_learning, save_saelens
+from interp.sae.formats.dictionary_learning import save_dictionary_learning
+from interp.sae.formats.saelens import save_saelens
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
 from tests.sae import tiny_world as world
