@@ -149,8 +149,8 @@ def from_theirs(
     check_names(weights, list(form.tensors.values()), weights_file)
     encoder = cls.encoder_matrices[0]
     encoder_tensor = weights[form.tensors.get(encoder) or form.tensors[f"{encoder}*"]]
-    given = tuple(settings.get(key) for key in size_keys)
-    d_in, d_sae = sizes(*given, encoder_tensor, encoder in form.tensors, weights_file)
+    d_in, d_sae = (settings.get(key) for key in size_keys)
+    d_in, d_sae = sizes(d_in, d_sae, encoder_tensor, encoder in form.tensors, weights_file)
 
     found = _values(form, tensors, settings, config_file, weights_file)
     fields = {name: value for name, value in form.fixed.items() if name != CENTRED}
