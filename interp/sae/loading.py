@@ -13,7 +13,7 @@ from interp.sae import saving
 from interp.sae.config import RunConfig, SAETrainConfig
 from interp.sae.dictionary import Dictionary
 from interp.sae.formats import all_formats
-from interp.sae.formats.hub import fetch, folders_of, is_repo
+from interp.sae.formats.hub import fetch, is_repo
 from interp.sae.formats.shared import no_scale
 from interp.sae.registry import architecture
 from interp.sae.run_folder import PREVIOUS, SAE
@@ -47,22 +47,11 @@ def load_sae(
         ValueError: there is one, but something in it contradicts itself or isn't known.
     """
     if is_repo(folder):
-        name, path = str(folder), fetch(str(folder), subfolder=subfolder, revision=revision)
-        try:
-            return _from_folder(path, device, activation_scale)
-        except NothingThere:
-            below = folders_of(name, revision)
-            inside = f"; choose a subfolder: {', '.join(below[:_SHOWN])}" if below else ""
-            raise NothingThere(
-                f"{name} on the hub holds no SAE in {subfolder or 'its root'!r}{inside}"
-            ) from None
+        path = fetch(str(folder), subfolder=subfolder, revision=revision)
+        return _from_folder(path, device, activation_scale)
     if revision is not None:
         raise ValueError(f"revision = {revision!r} is for the hub, and {os.fspath(folder)} is a folder here")
     return _from_folder(Path(folder) / (subfolder or ""), device, activation_scale)
-
-
-class NothingThere(FileNotFoundError):
-    """A folder without an SAE."""
 
 
 def _from_folder(folder: Path, device: torch.device | str, activation_scale: float | None) -> Dictionary:
@@ -75,7 +64,7 @@ def _from_folder(folder: Path, device: torch.device | str, activation_scale: flo
         if other.holds(folder):
             return other.load(folder, device=device, activation_scale=activation_scale)
     if not (folder / saving.CONFIG).is_file():
-        raise NothingThere(_nothing_in(folder))
+        raise FileNotFoundError(_nothing_in(folder))
     no_scale(activation_scale, folder)
     name = saving.read_config(folder)["architecture"]
     kind = architecture(name, where=f"{folder / saving.CONFIG}: architecture")

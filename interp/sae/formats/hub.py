@@ -12,11 +12,13 @@ from pathlib import Path
 
 from interp.core.hub import hub_answers
 from interp.sae.dictionary import Dictionary
-from interp.sae.formats import format_of
+from interp.sae.formats import all_formats, format_of
 from interp.sae.run_folder import METRICS_FILE, SAE
+from interp.sae.saving import CONFIG
 from interp.sae.scores import SAEEvaluation
 
 CARD = "README.md"
+_SHOWN = 20  # of the folders in a repository
 _REPO = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -52,23 +54,26 @@ def fetch(repo: str, *, subfolder: str | None = None, revision: str | None = Non
     with _explained(repo):
         there = huggingface_hub.HfApi().list_repo_files(repo, revision=revision)
         own = re.compile(rf"{re.escape(inside)}({SAE}/)?[^/]+")
-        wanted = [name for name in there if own.fullmatch(name)]
-        if not wanted:
-            raise FileNotFoundError(f"{repo} on the hub has no files in {inside or 'its root'!r}")
-        patterns = [glob.escape(name) for name in wanted]
-        root = huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=patterns)
-    return Path(root) / inside
+        wanted = [glob.escape(name) for name in there if own.fullmatch(name)]
+        root = (
+            huggingface_hub.snapshot_download(repo, revision=revision, allow_patterns=wanted)
+            if wanted
+            else ""
+        )
+    folder = Path(root) / inside
+    if not wanted or not holds_sae(folder):
+        below = sorted({name.rpartition("/")[0] for name in there if "/" in name})
+        choose = f"; choose a subfolder: {', '.join(below[:_SHOWN])}" if below else ""
+        raise FileNotFoundError(
+            f"{repo!r} on the Hugging Face hub holds no SAE in {inside or 'its root'!r}{choose}"
+        )
+    return folder
 
 
-def folders_of(repo: str, revision: str | None = None) -> list[str]:
-    """The folders in a repository that hold files other than texts; none where the hub doesn't answer."""
-    import huggingface_hub
-
-    if not hub_answers():
-        return []
-    with _explained(repo):
-        files = huggingface_hub.HfApi().list_repo_files(repo, revision=revision)
-    return sorted({name.rpartition("/")[0] for name in files if "/" in name and not name.endswith(".md")})
+def holds_sae(folder: Path) -> bool:
+    """Whether a folder has the files of a dictionary, in whatever format."""
+    ours = any((folder / name).is_file() for name in (f"{SAE}/{CONFIG}", CONFIG))
+    return ours or any(other.holds(folder) for other in all_formats())
 
 
 def push_to_hub(
