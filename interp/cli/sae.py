@@ -19,6 +19,7 @@ from interp.cli.options import (
     Tokens,
     TrustRemoteCode,
 )
+from interp.sae.formats import NAMES as FORMATS
 
 app = typer.Typer()
 
@@ -284,7 +285,7 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="saelens, dictionary_learning, jumprelu (our own inference form) or neuronpedia (pages of latents)."
+            help=f"{', '.join(FORMATS)} (other libraries), jumprelu (our own inference form) or neuronpedia (pages of latents)."
         ),
     ] = "saelens",
     store: Annotated[
@@ -309,10 +310,10 @@ def export(
     """
     from interp.activations.store import ActivationStore
     from interp.core.messages import one_of
-    from interp.sae.interchange import save_dictionary_learning, save_saelens
+    from interp.sae.formats import save_as
     from interp.sae.loading import load_sae
 
-    one_of("to", to, ("saelens", "dictionary_learning", "jumprelu", "neuronpedia"))
+    one_of("to", to, (*FORMATS, "jumprelu", "neuronpedia"))
     given = {"--store": store, "--model": model, "--model-id": model_id, "--source-set": source_set}
     if to != "neuronpedia" and (useless := [name for name, value in given.items() if value is not None]):
         raise ValueError(f"{', '.join(useless)} has no effect with --to {to}; leave it out")
@@ -333,10 +334,8 @@ def export(
         table = collect_features(loaded, ActivationStore.open(store), lm, n_latents=n_latents)
         label = source_set or f"{Site.parse(table.site).name}-{loaded.architecture}"
         out = export_neuronpedia(table, out, model_id=name, source_set=label, sae=loaded)
-    elif to == "saelens":
-        save_saelens(loaded, out)
-    elif to == "dictionary_learning":
-        save_dictionary_learning(loaded, out)
+    elif to in FORMATS:
+        save_as(loaded, out, to)
     else:
         loaded.to_jumprelu().save_pretrained(out)
     typer.echo(f"wrote {out}")

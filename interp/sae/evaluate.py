@@ -26,8 +26,7 @@ from interp.activations.text import (
 from interp.core.messages import one_of
 from interp.core.progress import progress as progress_bar
 from interp.models.fingerprint import of_other_weights
-from interp.models.sites import Site
-from interp.sae.foreign import parses
+from interp.models.sites import Site, is_site
 from interp.sae.metrics import FiringStats, ReconstructionStats, density_histogram
 from interp.sae.rows import TrainedRows
 from interp.sae.scores import SAEEvaluation
@@ -254,7 +253,7 @@ def _differs(
 ) -> tuple[str, ...]:
     """In what an evaluation is not of the SAE where, and as, it was trained."""
     known, found = sae.metadata, []
-    if known.site and parses(known.site) and Site.parse(known.site) != place:
+    if known.site and is_site(known.site) and Site.parse(known.site) != place:
         found.append(f"at {place}, trained at {known.site}")
     if of_other_weights(known.model_fingerprint, fingerprint):
         found.append(f"{model.name} has other weights than the model it was trained on ({known.model_name})")
@@ -292,12 +291,11 @@ class _Measured:
         self.open_gates += gates or 0
         if first and len(x) and self.reconstruction.fvu > 1:
             logger.warning(
-                "FVU is %.3g on the first %d rows of %s, worse than the mean would be. The SAE was trained "
-                "on %s: check the site, the model and the scale of the activations",
+                "FVU is %.3g on the first %d rows of %s, worse than the mean would be: %s",
                 self.reconstruction.fvu,
                 self.reconstruction.n,
                 site,
-                self.sae.metadata.site or "a site that it doesn't name",
+                _likely(self.sae, site),
             )
         return x_hat
 
@@ -325,6 +323,20 @@ class _Measured:
             open_gates=self.open_gates / r.n if self.gated else f.l0,
             l1_coefficient=_number(self.sae.metadata.l1_coefficient),
         )
+
+
+def _likely(sae: Dictionary, given: str) -> str:
+    """What is probably wrong where a dictionary doesn't reconstruct the activations of a site at all."""
+    trained, folder = sae.metadata.site, sae.metadata.extra.get("folder")
+    if not trained:
+        named = f", but its folder is {folder!r}" if folder else ""
+        return f"the SAE doesn't say at which site it was trained{named}; check the site"
+    same = (
+        Site.parse(trained) == Site.parse(given) if is_site(trained) and is_site(given) else trained == given
+    )
+    if same:
+        return "the SAE was trained there, so check the model and the scale of the activations"
+    return f"the SAE was trained at {trained}, which is the likely site; give its activations"
 
 
 def _number(value: float | None) -> float:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -19,6 +19,7 @@ from interp.core.messages import at_least, one_of
 from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
 from interp.sae.architectures.topk import auxk
 from interp.sae.dictionary import DictionaryConfig
+from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
 from interp.sae.kernels.dead import NORMALIZATIONS, AuxK
 from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
 from interp.sae.kernels.lists import REDUCTIONS, Losses, LossOptions
@@ -26,6 +27,34 @@ from interp.sae.kernels.rules import BatchTopK
 from interp.sae.metadata import SAEMetadata
 from interp.sae.one_code import OneCode
 from interp.sae.registry import register_architecture
+
+
+def whole_k(cfg: BatchTopKConfig) -> bool:
+    """Whether a batch's tokens have a whole number of latents each, and latents compete by z."""
+    return float(cfg.k).is_integer() and not cfg.rescale_by_decoder_norm
+
+
+def _measured(theta: float) -> float:
+    if theta <= 0:
+        raise ValueError(
+            f"its threshold is {theta:g}: training ended before it was measured, and without it a token's code "
+            "would depend on its batch"
+        )
+    return theta
+
+
+# What other libraries keep of a training by batches. SAELens reads it as a checkpoint only, and dictionaries for use as
+# jumprelu.
+SAELENS_VALUES = (
+    ForeignValue("k", "k"),
+    ForeignValue("rescale_by_decoder_norm", "rescale_acts_by_decoder_norm", required=False),
+    ForeignValue("theta", "topk_threshold", torch.float64, to_ours=_measured),
+)
+DICTIONARY_LEARNING_VALUES = (
+    ForeignValue("k", "k", required=False, to_theirs=int),
+    ForeignValue("k", "k", torch.int32, to_theirs=int),
+    ForeignValue("theta", "threshold", torch.float32, to_ours=_measured),
+)
 
 _KEPT = 0.999  # of the threshold's running average, a step
 
@@ -79,6 +108,26 @@ class BatchTopKSAE(OneCode):
     architecture = "batchtopk"
     config_class = BatchTopKConfig
     loss_class = BatchTopKLoss
+    foreign: ClassVar[Foreign] = {
+        "saelens": (
+            ForeignForm(
+                "batchtopk",
+                {"W_enc*": "W_enc", "b_enc": "b_enc", "W_dec": "W_dec", "b_dec": "b_dec"},
+                values=SAELENS_VALUES,
+                written=False,
+            ),
+        ),
+        "dictionary_learning": (
+            ForeignForm(
+                "BatchTopKSAE",
+                {"W_enc": "encoder.weight", "b_enc": "encoder.bias", "W_dec*": "decoder.weight"}
+                | {"b_dec": "b_dec"},
+                fixed={"apply_b_dec_to_input": True},
+                values=DICTIONARY_LEARNING_VALUES,
+                when=whole_k,
+            ),
+        ),
+    }
     cfg: BatchTopKConfig
     theta_sum: Tensor
     theta_weight: Tensor

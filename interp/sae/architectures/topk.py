@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.core.messages import at_least, one_of
 from interp.sae.dictionary import DictionaryConfig
+from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
 from interp.sae.kernels.dead import NORMALIZATIONS, AuxK
 from interp.sae.kernels.inference import TokenCodes, encode_selected
 from interp.sae.kernels.lists import REDUCTIONS, LossOptions
@@ -88,6 +89,45 @@ class TopKSAE(OneCode):
     architecture = "topk"
     config_class = TopKConfig
     loss_class = TopKLoss
+    foreign: ClassVar[Foreign] = {
+        "saelens": tuple(
+            ForeignForm(
+                kind,
+                {"W_enc*": "W_enc", "b_enc": "b_enc", "W_dec": "W_dec", "b_dec": "b_dec"},
+                fixed={"absolute": absolute},
+                values=(
+                    ForeignValue("k", "k"),
+                    ForeignValue("rescale_by_decoder_norm", "rescale_acts_by_decoder_norm", required=False),
+                ),
+            )
+            for kind, absolute in (("topk", False), ("abstopk", True))
+        ),
+        "dictionary_learning": (
+            ForeignForm(
+                "AutoEncoderTopK",
+                {"W_enc": "encoder.weight", "b_enc": "encoder.bias", "W_dec*": "decoder.weight"}
+                | {"b_dec": "b_dec"},
+                fixed={"absolute": False, "rescale_by_decoder_norm": False, "apply_b_dec_to_input": True},
+                values=(
+                    ForeignValue("k", "k"),
+                    ForeignValue("k", "k", torch.int32, required=False),
+                    # A threshold that it measures and, by default, doesn't use.
+                    ForeignValue(None, "threshold", torch.float32, required=False, default=-1.0),
+                ),
+            ),
+        ),
+        "sparsify": (
+            ForeignForm(
+                "topk",
+                {"W_enc": "encoder.weight", "b_enc": "encoder.bias", "W_dec": "W_dec", "b_dec": "b_dec"},
+                fixed={"absolute": False, "rescale_by_decoder_norm": False, "apply_b_dec_to_input": True},
+                values=(
+                    ForeignValue("k", "k"),
+                    ForeignValue("loss.multi", "multi_topk", required=False, default=False),
+                ),
+            ),
+        ),
+    }
     cfg: TopKConfig
 
     @property
