@@ -1,4 +1,4 @@
-"""Options of a training as text: read from `name=value`, taken out of a run's configuration, listed with their meaning."""
+"""Options of a training as text: read from `name=value`, taken out of a run's configuration, listed and explained."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
     for name, group in groups.items():
         if group not in named:
             raise ValueError(f"--set {group}.{name}: no such group; {nearest(group, named)}")
-        known = [f.name for f in dataclasses.fields(named[group])]
+        known = [f.name for f in dataclasses.fields(named[group]) if f.name not in FROM_DATA]
         if name not in known:
             raise ValueError(f"--set {group}.{name}: {group} has no such field; {nearest(name, known)}")
     return found
@@ -70,10 +70,8 @@ def flat(config: SAETrainConfig) -> dict[str, Any]:
     values: dict[str, Any] = {"architecture": config.architecture, **config.form}
     for group in option_groups(config.architecture):
         if group != "form":
-            values |= {
-                f.name: getattr(getattr(config, group), f.name)
-                for f in dataclasses.fields(getattr(config, group))
-            }
+            options = getattr(config, group)
+            values |= {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
     return values
 
 
