@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from interp.core.config import to_dict
 from interp.core.device import resolve_dtype
 from interp.core.identity import Identity
-from interp.core.messages import one_of
+from interp.core.messages import at_least, one_of
 from interp.sae.codes import SparseCodes
 from interp.sae.foreign import Foreign, ForeignForm
 from interp.sae.kernels import dense
@@ -53,8 +53,7 @@ class DictionaryConfig:
 
     def __post_init__(self) -> None:
         for name in ("d_in", "d_sae"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)} must be at least 1")
+            at_least(name, getattr(self, name), 1)
         if self.d_in * self.d_sae > _MOST_NUMBERS:
             raise ValueError(f"d_in = {self.d_in} times d_sae = {self.d_sae} is more than any memory holds")
         resolve_dtype(self.dtype)

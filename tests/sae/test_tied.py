@@ -199,7 +199,7 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sparsity": "ri_l1"}, "rows of unit length"),
+        ({"sparsity": "ri_l1"}, "unknown training option 'sparsity' of a tied SAE"),
         ({"resample_at": (0.5,)}, "resample_at"),
         ({"apply_b_dec_to_input": True}, "encodes its input as it is"),
     ],

@@ -15,14 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.messages import at_least, one_of
-from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
-from interp.sae.architectures.topk import auxk
+from interp.sae.architectures.jumprelu import JumpReLUSAE, as_jumprelu
+from interp.sae.architectures.topk import AuxKLoss
 from interp.sae.dictionary import DictionaryConfig
 from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
-from interp.sae.kernels.dead import NORMALIZATIONS, AuxK
+from interp.sae.kernels.dead import AuxK
 from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
-from interp.sae.kernels.lists import REDUCTIONS, Losses, LossOptions
+from interp.sae.kernels.lists import Losses, LossOptions
 from interp.sae.kernels.rules import BatchTopK
 from interp.sae.metadata import SAEMetadata
 from interp.sae.one_code import OneCode
@@ -77,26 +76,6 @@ class BatchTopKConfig(DictionaryConfig):
             raise ValueError(f"k = {self.k} must lie between 0 and the d_sae = {self.d_sae} latents")
 
 
-@dataclass(frozen=True)
-class BatchTopKLoss:
-    """``mean_n |x_hat - x|^2 + auxk_coefficient AuxK``; the fields are `TopKLoss`'s."""
-
-    auxk_coefficient: float = 1 / 32
-    auxk_k: int | None = None
-    auxk_normalization: str = "residual"
-    mse_reduction: str = "sum"
-
-    def __post_init__(self) -> None:
-        one_of("auxk_normalization", self.auxk_normalization, NORMALIZATIONS)
-        one_of("mse_reduction", self.mse_reduction, REDUCTIONS)
-        if self.auxk_coefficient < 0:
-            raise ValueError(f"auxk_coefficient = {self.auxk_coefficient} must not be negative")
-        if self.auxk_k is not None:
-            at_least("auxk_k", self.auxk_k, 1)
-
-    weight = 0.0  # of a sparsity term: there is none
-
-
 @register_architecture
 class BatchTopKSAE(OneCode):
     """``f = ReLU(z)`` where it is among a batch's largest (training) or above `theta` (whenever it is used).
@@ -107,7 +86,7 @@ class BatchTopKSAE(OneCode):
 
     architecture = "batchtopk"
     config_class = BatchTopKConfig
-    loss_class = BatchTopKLoss
+    loss_class = AuxKLoss
     foreign: ClassVar[Foreign] = {
         "saelens": (
             ForeignForm(
@@ -182,10 +161,10 @@ class BatchTopKSAE(OneCode):
         """As a TopK SAE's."""
         return {"beta1": 0.9, "grad_clip": 1.0}
 
-    def unit_norm(self, loss: Any) -> bool:
+    def unit_norm(self, loss: AuxKLoss) -> bool:
         return not self.cfg.rescale_by_decoder_norm
 
-    def loss_options(self, loss: Any) -> LossOptions:
+    def loss_options(self, loss: AuxKLoss) -> LossOptions:
         return LossOptions(
             sparsity="none",
             mse_reduction=loss.mse_reduction,
@@ -193,8 +172,8 @@ class BatchTopKSAE(OneCode):
             rule=BatchTopK(self.cfg.k, by_norm=self.cfg.rescale_by_decoder_norm),
         )
 
-    def dead_term(self, loss: Any) -> AuxK | None:
-        return auxk(loss, self.cfg)
+    def dead_term(self, loss: AuxKLoss) -> AuxK | None:
+        return loss.term(self.cfg.d_in)
 
     @torch.no_grad()
     def fold_activation_scale_(self, c: float, *, into: str = "biases") -> None:
@@ -217,13 +196,6 @@ class BatchTopKSAE(OneCode):
         _ = self.theta
         return super().save_pretrained(folder, metadata)
 
-    @torch.no_grad()
     def to_jumprelu(self) -> JumpReLUSAE:
         """The same function as a JumpReLU SAE."""
-        form = {name: getattr(self.cfg, name) for name in ("d_in", "d_sae", "apply_b_dec_to_input", "dtype")}
-        sae = JumpReLUSAE(JumpReLUConfig(**form), device=self.W_dec.device)
-        for name in ("W_enc", "b_enc", "W_dec", "b_dec"):
-            getattr(sae, name).copy_(getattr(self, name))
-        sae.threshold.copy_(self.threshold())
-        sae.metadata = self.metadata
-        return sae
+        return as_jumprelu(self, self.threshold())

@@ -16,7 +16,6 @@ from interp.sae.architectures.batchtopk import (
     DICTIONARY_LEARNING_VALUES,
     SAELENS_VALUES,
     BatchTopKConfig,
-    BatchTopKLoss,
     BatchTopKSAE,
     whole_k,
 )
@@ -47,7 +46,7 @@ class MatryoshkaConfig(BatchTopKConfig):
 
 
 @dataclass(frozen=True)
-class MatryoshkaLoss(BatchTopKLoss):
+class MatryoshkaLoss(AuxKLoss):
     """``sum_g w_g mean_n |x_hat_g - x|^2 + auxk_coefficient AuxK``, AuxK against the last residual.
 
     Attributes:
@@ -115,7 +114,7 @@ class MatryoshkaSAE(BatchTopKSAE):
     }
     cfg: MatryoshkaConfig
 
-    def loss_options(self, loss: MatryoshkaLoss) -> LossOptions:
+    def loss_options(self, loss: MatryoshkaLoss) -> LossOptions:  # type: ignore[override]
         widths = self.cfg.widths
         weights = loss.prefix_weights or (1.0,) * len(widths)
         if len(weights) != len(widths):
