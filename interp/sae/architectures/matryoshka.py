@@ -19,6 +19,7 @@ from interp.sae.architectures.batchtopk import (
     BatchTopKSAE,
     whole_k,
 )
+from interp.sae.architectures.topk import AuxKLoss
 from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
 from interp.sae.kernels.lists import LossOptions
 from interp.sae.kernels.rules import Prefixes
