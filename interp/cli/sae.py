@@ -178,9 +178,7 @@ def train(
 
 @app.command()
 def evaluate(
-    sae: Annotated[
-        Path, typer.Option(help="A run folder, or an SAE folder (ours, SAELens, dictionary_learning).")
-    ],
+    sae: Annotated[Path, typer.Option(help="A run folder, or an SAE folder (ours, or another library's).")],
     model: Model,
     text: Text = "python-docs",
     text_column: TextColumn = "text",

@@ -240,6 +240,16 @@ def test_sites_get_transformer_lens_names(tmp_path, site, hook):
     assert load_sae(tmp_path).metadata.site == site
 
 
+@pytest.mark.parametrize("format", NAMES)
+def test_the_command_line_writes_every_format(tmp_path, format):
+    from interp.cli.sae import export
+
+    sae = randomize(KINDS["topk" if format == "sparsify" else "gated"]())
+    sae.save_pretrained(tmp_path / "sae")
+    export(sae=tmp_path / "sae", out=tmp_path / "out", to=format)
+    torch.testing.assert_close(load_sae(tmp_path / "out")(X).x_hat, sae(X).x_hat, rtol=1e-5, atol=1e-5)
+
+
 # -- Gemma Scope in particular
 
 

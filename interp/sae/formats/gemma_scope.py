@@ -89,9 +89,7 @@ def load_gemma_scope(
     config = read_json(folder / CONFIG, dict, nan=True) if there else {}
     about = mapping(config.get("metadata", {}), "metadata", folder / CONFIG)
     tensors = _tensors(source)
-    kind = config.get("architecture", "jump_relu")
-    if "affine_skip_connection" in tensors and isinstance(kind, str):
-        kind = f"{kind} skip"
+    kind = _kind(config, tensors)
     one_of(f"{folder / CONFIG if there else source}: architecture", kind, tuple(sorted(kinds(NAME))))
     sae = from_theirs(
         NAME,
@@ -114,6 +112,18 @@ def load_gemma_scope(
     if activation_scale is not None:
         sae.fold_activation_scale_(activation_scale)
     return sae
+
+
+def _kind(config: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    """Their architecture, with the word "transcode" where the output is another place's, and "skip" (a linear path)."""
+    kind = config.get("architecture", "jump_relu")
+    skip = "affine_skip_connection" in tensors
+    words = [
+        word
+        for word, is_so in (("transcode", skip or "hf_hook_point_out" in config), ("skip", skip))
+        if is_so
+    ]
+    return " ".join([kind, *words]) if isinstance(kind, str) else kind
 
 
 def _tensors(source: Path) -> dict[str, Tensor]:

@@ -175,7 +175,7 @@ def _undo_normalization(sae: Dictionary, kind: str, c: float | None, folder: Pat
         return
     if kind != "expected_average_only_in":
         raise ValueError(
-            f"{folder}: normalize_activations = {kind!r} changes each token by a factor of its own; only "
+            f"{folder / CFG}: normalize_activations = {kind!r} changes each token by a factor of its own; only "
             "'none' and 'expected_average_only_in' can be read"
         )
     if c is None and (folder / SCALER).is_file():
@@ -186,7 +186,7 @@ def _undo_normalization(sae: Dictionary, kind: str, c: float | None, folder: Pat
             )
     if c is None:
         raise ValueError(
-            f"{folder}: normalize_activations = {kind!r}, but the folder doesn't say by how much activations "
+            f"{folder / CFG}: normalize_activations = {kind!r}, but the folder doesn't say by how much activations "
             "were scaled; pass activation_scale = sqrt(d_in) / (mean norm of its training activations)"
         )
     sae.fold_activation_scale_(c)

@@ -24,7 +24,7 @@ from interp.sae.dictionary import Dictionary
 from interp.sae.foreign import CENTRED, ForeignForm, ForeignValue
 from interp.sae.metadata import SAEMetadata
 from interp.sae.registry import architecture, architectures
-from interp.sae.saving import fill
+from interp.sae.saving import fill, fold_if_needed
 
 CHECKSUMS = "sha256.json"
 # What most formats have no words for, and what we then write under names of our own.
@@ -70,8 +70,7 @@ def exportable(sae: Dictionary, format: str) -> tuple[Dictionary, ForeignForm]:
     """
     name = sae.architecture
     sae = copy.deepcopy(sae).cpu()
-    if not sae.metadata.activation_scale_folded:
-        sae.fold_activation_scale_(sae.metadata.activation_scale)
+    fold_if_needed(sae)
     try:
         sae = sae.as_foreign(format)
         forms = [form for form in sae.foreign_forms(format) if form.holds(sae.cfg)]
