@@ -65,7 +65,9 @@ class TensorStream(ActivationSource):
             raise TypeError(f"array holds {array.dtype}: activations are floating-point numbers")
         widths = tuple(widths) or (array.shape[1],)
         if sum(widths) != array.shape[1] or min(widths) < 1:
-            raise ValueError(f"widths = {widths} must be positive and add up to the array's {array.shape[1]} columns")
+            raise ValueError(
+                f"widths = {widths} must be positive and add up to the array's {array.shape[1]} columns"
+            )
         names = ["tensor"] if len(widths) == 1 else [f"tensor.{i}" for i in range(len(widths))]
         sites = dict(zip(names, widths, strict=True))
         super().__init__(sites=sites, counts=RowCounts(array.shape[0]), seed=seed)

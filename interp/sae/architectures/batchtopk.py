@@ -16,7 +16,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.messages import at_least, one_of
-from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
 from interp.sae.architectures.topk import auxk
 from interp.sae.dictionary import DictionaryConfig
 from interp.sae.kernels.dead import NORMALIZATIONS, AuxK
@@ -118,7 +117,10 @@ class BatchTopKSAE(OneCode):
     def threshold(self) -> Float[Tensor, " F"]:
         """`theta` as a threshold of each pre-activation."""
         theta = torch.full_like(self.b_enc, self.theta)
-        return theta / self.W_dec.norm(dim=1) if self.cfg.rescale_by_decoder_norm else theta
+        return theta / self.decoder_norms() if self.cfg.rescale_by_decoder_norm else theta
+
+    def thresholds(self) -> Float[Tensor, " F"]:
+        return self.threshold()
 
     def code(self, xc: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
         z = self.pre_activations(xc)
@@ -147,12 +149,23 @@ class BatchTopKSAE(OneCode):
     def dead_term(self, loss: Any) -> AuxK | None:
         return auxk(loss, self.cfg)
 
+    @property
+    def trained_l0(self) -> float:
+        return self.cfg.k
+
     @torch.no_grad()
     def fold_activation_scale_(self, c: float, *, into: str = "biases") -> None:
         """As every dictionary's; theta is divided by c where biases are, and where it is in units of ``z |d|``."""
         super().fold_activation_scale_(c, into=into)
         if into == "biases" or self.cfg.rescale_by_decoder_norm:
             self.theta_sum.div_(c)
+
+    @torch.no_grad()
+    def scale_output_(self, factor: float) -> None:
+        """As every dictionary's; theta follows where it is in units of ``z |d|``."""
+        super().scale_output_(factor)
+        if self.cfg.rescale_by_decoder_norm:
+            self.theta_sum.mul_(factor)
 
     @torch.no_grad()
     def fold_decoder_norm_(self) -> None:
@@ -167,14 +180,3 @@ class BatchTopKSAE(OneCode):
         """As every dictionary's. Raises ValueError before theta is set."""
         _ = self.theta
         return super().save_pretrained(folder, metadata)
-
-    @torch.no_grad()
-    def to_jumprelu(self) -> JumpReLUSAE:
-        """The same function as a JumpReLU SAE."""
-        form = {name: getattr(self.cfg, name) for name in ("d_in", "d_sae", "apply_b_dec_to_input", "dtype")}
-        sae = JumpReLUSAE(JumpReLUConfig(**form), device=self.W_dec.device)
-        for name in ("W_enc", "b_enc", "W_dec", "b_dec"):
-            getattr(sae, name).copy_(getattr(self, name))
-        sae.threshold.copy_(self.threshold())
-        sae.metadata = self.metadata
-        return sae

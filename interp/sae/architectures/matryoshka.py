@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from interp.sae.architectures.batchtopk import BatchTopKConfig, BatchTopKLoss, BatchTopKSAE
+from interp.sae.dictionary import Dictionary
 from interp.sae.kernels.lists import LossOptions
 from interp.sae.kernels.rules import Prefixes
 from interp.sae.registry import register_architecture
@@ -62,6 +63,10 @@ class MatryoshkaSAE(BatchTopKSAE):
         if len(weights) != len(widths):
             raise ValueError(f"prefix_weights = {weights}: give one for each of the widths {widths}")
         return replace(super().loss_options(loss), prefixes=Prefixes(widths, weights))
+
+    def variants(self) -> dict[str, Dictionary]:
+        """The prefixes."""
+        return {f"first {width}": self.prefix(width) for width in self.cfg.widths[:-1]}
 
     @torch.no_grad()
     def prefix(self, width: int) -> BatchTopKSAE:

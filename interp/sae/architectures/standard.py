@@ -12,10 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from interp.core.messages import one_of
-from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
 from interp.sae.dictionary import DictionaryConfig
 from interp.sae.kernels.lists import REDUCTIONS, WEIGHTED, LossOptions
 from interp.sae.one_code import OneCode
@@ -99,18 +96,3 @@ class StandardSAE(OneCode):
 
     def unit_norm(self, loss: StandardLoss) -> bool:
         return loss.sparsity == "l1"
-
-    @torch.no_grad()
-    def to_jumprelu(self) -> JumpReLUSAE:
-        """The same function as a JumpReLU SAE with thresholds 0."""
-        cfg = JumpReLUConfig(
-            d_in=self.cfg.d_in,
-            d_sae=self.cfg.d_sae,
-            apply_b_dec_to_input=self.cfg.apply_b_dec_to_input,
-            dtype=self.cfg.dtype,
-        )
-        sae = JumpReLUSAE(cfg, device=self.W_dec.device)
-        for name in ("W_enc", "b_enc", "W_dec", "b_dec"):
-            getattr(sae, name).copy_(getattr(self, name))
-        sae.metadata = self.metadata
-        return sae
