@@ -18,7 +18,8 @@ from interp.sae.init import B_DEC_INITS
 from interp.sae.registry import architecture, architectures
 
 NORMALIZATIONS = ("mean_norm", "rms", "none")
-FROM_DATA = ("d_in", "dtype")  # fields of a dictionary's configuration that the data and the run decide
+# Fields of a dictionary's configuration that the data and the run decide.
+FROM_DATA = ("d_in", "d_out", "blocks", "dtype")
 
 
 @dataclass(frozen=True)

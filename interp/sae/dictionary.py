@@ -58,6 +58,11 @@ class DictionaryConfig:
             raise ValueError(f"d_in = {self.d_in} times d_sae = {self.d_sae} is more than any memory holds")
         resolve_dtype(self.dtype)
 
+    @property
+    def d_out(self) -> int:
+        """Width of what is decoded: d_in, but for a transcoder."""
+        return self.d_in
+
 
 class SAEOutput(NamedTuple):
     """Reconstruction [... d] and dense codes [... F]."""
@@ -98,6 +103,8 @@ class Dictionary(nn.Module, ABC):
         unit_norm: whether training keeps decoder rows at unit norm; asked of the loss's options.
         resamples: whether dead latents can be pointed elsewhere by `interp.sae.resampling`.
         foreign: what it is in other libraries' formats. It is not inherited: a subclass is another function.
+        sites: of how many sites' rows, side by side, it is trained: ``"one"``; a ``"pair"``, of which it maps the
+            first to the second; ``"several"``, which it reads and decodes at once.
 
     Raises (all methods that take activations): ValueError when the last dimension of x isn't d_in, or when x
     holds NaN or infinite values. Activations of another floating type are converted.
@@ -110,6 +117,7 @@ class Dictionary(nn.Module, ABC):
     latent_vectors: ClassVar[tuple[str, ...]]
     resamples: ClassVar[bool] = True
     foreign: ClassVar[Foreign] = {}
+    sites: ClassVar[str] = "one"
 
     W_dec: nn.Parameter
     b_dec: nn.Parameter
@@ -137,6 +145,18 @@ class Dictionary(nn.Module, ABC):
         )
 
     # What training needs.
+
+    @classmethod
+    def shape(cls, widths: tuple[int, ...]) -> dict[str, Any]:
+        """The fields of the configuration that the widths of the rows' sites decide.
+
+        Raises ValueError where there are more or fewer sites than this architecture takes.
+        """
+        if len(widths) != 1:
+            raise ValueError(
+                f"architecture = {cls.architecture!r} takes the rows of one site, here are {len(widths)}: name one"
+            )
+        return {"d_in": widths[0]}
 
     @classmethod
     def recipe(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,8 +259,14 @@ class Dictionary(nn.Module, ABC):
     def _tokens_at_once(self) -> int:
         return max(16, _TILE_NUMBERS // self.cfg.d_sae)
 
-    def decode(self, codes: Float[Tensor, "... F"] | SparseCodes) -> Float[Tensor, "... d"]:
-        """``codes @ W_dec + b_dec``."""
+    def decode(
+        self, codes: Float[Tensor, "... F"] | SparseCodes, x: Float[Tensor, "... d"] | None = None
+    ) -> Float[Tensor, "... e"]:
+        """``codes @ W_dec + b_dec``.
+
+        Args:
+            x: what was encoded, for a decoder that takes it, too (a skip transcoder's).
+        """
         if codes.shape[-1] != self.cfg.d_sae:
             raise ValueError(f"codes have {codes.shape[-1]} latents, this dictionary {self.cfg.d_sae}")
         if not isinstance(codes, SparseCodes):
@@ -258,7 +284,7 @@ class Dictionary(nn.Module, ABC):
     def forward(self, x: Float[Tensor, "... d"]) -> SAEOutput:
         """Encode and decode."""
         codes = self.encode(x)
-        return SAEOutput(self.decode(codes), codes)
+        return SAEOutput(self.decode(codes, x), codes)
 
     def loss(
         self,
@@ -289,6 +315,7 @@ class Dictionary(nn.Module, ABC):
         if weight < 0:
             raise ValueError(f"l1_coefficient = {weight} must not be negative")
         x = self._checked(x).flatten(0, -2)
+        target = self.checked_target(x, target)
         if backend == "dense":
             total, parts = self.objective(x, weight, chosen, target=target)
         else:
@@ -304,6 +331,43 @@ class Dictionary(nn.Module, ABC):
                 f"a {self.architecture} dictionary has no form for the list kernels: use backend='dense'"
             )
         return options
+
+    def checked_target(
+        self, x: Float[Tensor, "n d"], target: Float[Tensor, "n e"] | None
+    ) -> Float[Tensor, "n e"] | None:
+        """The target itself. Raises ValueError where it doesn't belong to x, or a transcoder has none."""
+        if target is None and self.sites == "pair":
+            raise ValueError(
+                f"target is None: a {self.architecture} dictionary maps x to another activation, give it"
+            )
+        if target is not None and target.shape != (len(x), self.cfg.d_out):
+            raise ValueError(
+                f"target has shape {tuple(target.shape)}; with these x it must be [{len(x)}, d_out = {self.cfg.d_out}]"
+            )
+        return target
+
+    def decoder_norms(self) -> Float[Tensor, " F"]:
+        """``|d_i|``, as a selection or a penalty by norm takes it."""
+        return self.W_dec.norm(dim=1)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of the sites whose rows, side by side, it is trained and measured on; see `shape`."""
+        return (self.cfg.d_in, self.cfg.d_out) if self.sites == "pair" else (self.cfg.d_in,)
+
+    def column_scales(self) -> Float[Tensor, " e"]:
+        """By what decoded columns are multiplied where several sites are compared."""
+        return torch.ones(self.cfg.d_out, dtype=torch.float64, device=self.b_dec.device)
+
+    @property
+    def trained_l0(self) -> float | None:
+        """Latents per token in training, where a threshold that was measured there has to give as many."""
+        return None
+
+    def variants(self) -> dict[str, Dictionary]:
+        """Dictionaries that are in this one, by what they are: prefixes, or smaller budgets. They share its weights
+        or copy them."""
+        return {}
 
     def to_jumprelu(self) -> Dictionary:
         """The same function as a JumpReLU dictionary, where there is one."""
@@ -392,10 +456,21 @@ class Dictionary(nn.Module, ABC):
                 matrix.mul_(c)
         self.metadata = replace(self.metadata, activation_scale=c, activation_scale_folded=True)
 
+    def fold_activation_scales_(self, scales: tuple[float, ...]) -> None:
+        """As `fold_activation_scale_`, with the scale of each site."""
+        (c,) = scales
+        self.fold_activation_scale_(c)
+
+    @torch.no_grad()
+    def scale_output_(self, factor: float) -> None:
+        """Multiply whatever is decoded by a positive number; codes stay as they are."""
+        self.W_dec.mul_(factor)
+        self.b_dec.mul_(factor)
+
     @torch.no_grad()
     def fold_decoder_norm_(self) -> None:
         """Give every decoder row unit norm without changing a reconstruction; codes grow by the old norm."""
-        norms = self.W_dec.norm(dim=1)
+        norms = self.decoder_norms()
         norms = torch.where(norms < SMALLEST_NORM, torch.ones_like(norms), norms)
         self.W_dec.div_(norms[:, None])
         for matrix in self._named(self.encoder_matrices):

@@ -75,7 +75,7 @@ def _from_checkpoint(folder: Path, device: torch.device | str) -> Dictionary:
     """The dictionary of an unfinished training, with its activation scale folded in."""
     checkpoint = load_checkpoint(folder)
     task = checkpoint.meta["config"].get("task", {})
-    if not {"run", "dictionaries"} <= set(task):
+    if not {"run", "dictionaries", "widths"} <= set(task):
         raise ValueError(f"{folder} is a checkpoint of something other than an SAE training")
     run, configs = from_dict(RunConfig, task["run"]), task["dictionaries"]
     if len(configs) != 1:
@@ -84,11 +84,9 @@ def _from_checkpoint(folder: Path, device: torch.device | str) -> Dictionary:
             "then has a folder of its own"
         )
     weights = {key.removeprefix("sae0."): value for key, value in checkpoint.weights.items()}
-    if "b_dec" not in weights:
-        raise ValueError(f"{folder} is a checkpoint without a b_dec: not one of an SAE training")
-    config, d_in = from_dict(SAETrainConfig, next(iter(configs.values()))), len(weights["b_dec"])
-    sae = saving.fill(lambda at: build(config, d_in, run, at, empty=True), weights, folder, device)
-    sae.fold_activation_scale_(checkpoint.state["task"]["scale"])
+    config, widths = from_dict(SAETrainConfig, next(iter(configs.values()))), tuple(task["widths"])
+    sae = saving.fill(lambda at: build(config, widths, run, at, empty=True), weights, folder, device)
+    sae.fold_activation_scales_(tuple(checkpoint.state["task"]["scales"]))
     return sae
 
 

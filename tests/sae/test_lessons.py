@@ -102,7 +102,7 @@ def test_2d_a_revived_latent_lives_on():
 
 def test_5a_every_checkpoint_carries_the_activation_scale(tmp_path):
     result = train(7 * X, out=tmp_path, checkpoint_every=20, **SMALL)
-    scales = [load_checkpoint(tmp_path / f"step_000000{s}").state["task"]["scale"] for s in (20, 40)]
+    scales = [load_checkpoint(tmp_path / f"step_000000{s}").state["task"]["scales"][0] for s in (20, 40)]
     assert scales == [result.metadata.activation_scale] * 2
     for folder in (tmp_path / "step_00000020", tmp_path):
         sae = load_sae(folder)
@@ -212,7 +212,7 @@ def test_13_what_a_checkpoint_must_hold(tmp_path):
     assert task["step"]["optimizer"]["state"]
     assert checkpoint.state["stream"]["samples"] == 20 * 128
     assert checkpoint.state["generators"]
-    assert checkpoint.state["task"]["scale"] > 0
+    assert checkpoint.state["task"]["scales"][0] > 0
 
 
 def test_14_activations_of_another_dtype_and_decoders_without_unit_norm():

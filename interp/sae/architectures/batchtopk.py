@@ -15,7 +15,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.sae.architectures.jumprelu import JumpReLUSAE, as_jumprelu
 from interp.sae.architectures.topk import AuxKLoss
 from interp.sae.dictionary import DictionaryConfig
 from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
@@ -146,7 +145,10 @@ class BatchTopKSAE(OneCode):
     def threshold(self) -> Float[Tensor, " F"]:
         """`theta` as a threshold of each pre-activation."""
         theta = torch.full_like(self.b_enc, self.theta)
-        return theta / self.W_dec.norm(dim=1) if self.cfg.rescale_by_decoder_norm else theta
+        return theta / self.decoder_norms() if self.cfg.rescale_by_decoder_norm else theta
+
+    def thresholds(self) -> Float[Tensor, " F"]:
+        return self.threshold()
 
     def code(self, xc: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
         z = self.pre_activations(xc)
@@ -175,12 +177,23 @@ class BatchTopKSAE(OneCode):
     def dead_term(self, loss: AuxKLoss) -> AuxK | None:
         return loss.term(self.cfg.d_in)
 
+    @property
+    def trained_l0(self) -> float:
+        return self.cfg.k
+
     @torch.no_grad()
     def fold_activation_scale_(self, c: float, *, into: str = "biases") -> None:
         """As every dictionary's; theta is divided by c where biases are, and where it is in units of ``z |d|``."""
         super().fold_activation_scale_(c, into=into)
         if into == "biases" or self.cfg.rescale_by_decoder_norm:
             self.theta_sum.div_(c)
+
+    @torch.no_grad()
+    def scale_output_(self, factor: float) -> None:
+        """As every dictionary's; theta follows where it is in units of ``z |d|``."""
+        super().scale_output_(factor)
+        if self.cfg.rescale_by_decoder_norm:
+            self.theta_sum.mul_(factor)
 
     @torch.no_grad()
     def fold_decoder_norm_(self) -> None:
@@ -195,7 +208,3 @@ class BatchTopKSAE(OneCode):
         """As every dictionary's. Raises ValueError before theta is set."""
         _ = self.theta
         return super().save_pretrained(folder, metadata)
-
-    def to_jumprelu(self) -> JumpReLUSAE:
-        """The same function as a JumpReLU SAE."""
-        return as_jumprelu(self, self.threshold())

@@ -158,15 +158,3 @@ class JumpReLUSAE(OneCode):
     def to_jumprelu(self) -> JumpReLUSAE:
         """Itself."""
         return self
-
-
-@torch.no_grad()
-def as_jumprelu(sae: OneCode, threshold: Float[Tensor, " F"] | float = 0.0) -> JumpReLUSAE:
-    """The JumpReLU SAE with the weights of a dictionary with one code, and a threshold."""
-    form = {name: getattr(sae.cfg, name) for name in ("d_in", "d_sae", "apply_b_dec_to_input", "dtype")}
-    made = JumpReLUSAE(JumpReLUConfig(**form), device=sae.W_dec.device)
-    for name in ("W_enc", "b_enc", "W_dec", "b_dec"):
-        getattr(made, name).copy_(getattr(sae, name))
-    made.threshold.copy_(torch.as_tensor(threshold))
-    made.metadata = sae.metadata
-    return made

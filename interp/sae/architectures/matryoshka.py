@@ -20,6 +20,7 @@ from interp.sae.architectures.batchtopk import (
     whole_k,
 )
 from interp.sae.architectures.topk import AuxKLoss
+from interp.sae.dictionary import Dictionary
 from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
 from interp.sae.kernels.lists import LossOptions
 from interp.sae.kernels.rules import Prefixes
@@ -121,6 +122,10 @@ class MatryoshkaSAE(BatchTopKSAE):
         if len(weights) != len(widths):
             raise ValueError(f"prefix_weights = {weights}: give one for each of the widths {widths}")
         return replace(super().loss_options(loss), prefixes=Prefixes(widths, weights))
+
+    def variants(self) -> dict[str, Dictionary]:
+        """The prefixes."""
+        return {f"first {width}": self.prefix(width) for width in self.cfg.widths[:-1]}
 
     @torch.no_grad()
     def prefix(self, width: int) -> BatchTopKSAE:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from interp.core.messages import one_of
-from interp.sae.architectures.jumprelu import JumpReLUSAE, as_jumprelu
 from interp.sae.dictionary import DictionaryConfig
 from interp.sae.foreign import Foreign, ForeignForm
 from interp.sae.kernels.lists import REDUCTIONS, WEIGHTED, LossOptions
@@ -121,7 +120,3 @@ class StandardSAE(OneCode):
 
     def unit_norm(self, loss: StandardLoss) -> bool:
         return loss.sparsity == "l1"
-
-    def to_jumprelu(self) -> JumpReLUSAE:
-        """The same function as a JumpReLU SAE with thresholds 0."""
-        return as_jumprelu(self)

@@ -6,8 +6,9 @@ Hierarchical TopK (EMNLP 2025) trains every budget up to k at once.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.messages import at_least, one_of
-from interp.sae.dictionary import DictionaryConfig
+from interp.sae.dictionary import Dictionary, DictionaryConfig
 from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
 from interp.sae.kernels.dead import NORMALIZATIONS, AuxK
 from interp.sae.kernels.inference import TokenCodes, encode_selected
@@ -155,11 +156,28 @@ class TopKSAE(OneCode):
 
     def code(self, xc: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
         z, rule = self.pre_activations(xc), self.rule
-        score = z.detach() * self.W_dec.detach().norm(dim=1) if rule.by_norm else z.detach()
+        score = z.detach() * self.decoder_norms().detach() if rule.by_norm else z.detach()
         return torch.where(selected(score, rule), z if rule.absolute else torch.relu(z), 0)
 
     def sparse_code(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
         return encode_selected(self.params(), xc, LossOptions(sparsity="none", rule=self.rule))
+
+    def thresholds(self) -> Float[Tensor, " F"]:
+        raise TypeError("a topk dictionary has no JumpReLU form: its selection looks across latents")
+
+    def with_k(self, k: int) -> TopKSAE:
+        """The same weights with another number of latents per token."""
+        other = copy.copy(self)
+        other.cfg = replace(self.cfg, k=k)
+        return other
+
+    def variants(self) -> dict[str, Dictionary]:
+        """The budgets that the loss trained besides k: all below it (hierarchical), or 4 k (multi)."""
+        k, loss = self.cfg.k, self.metadata.loss
+        budgets = [k >> i for i in range(k.bit_length() - 1, 0, -1)] if loss.get("hierarchical") else []
+        if loss.get("multi") and k < self.cfg.d_sae:
+            budgets = [min(_MULTI[0] * k, self.cfg.d_sae)]
+        return {f"k = {budget}": self.with_k(budget) for budget in budgets}
 
     @classmethod
     def recipe(cls, given: Mapping[str, Any]) -> dict[str, Any]:
