@@ -142,21 +142,18 @@ class BatchTopKSAE(OneCode):
             self.theta_sum.mul_(_KEPT).add_((1 - _KEPT) * losses.smallest)
             self.theta_weight.mul_(_KEPT).add_(1 - _KEPT)
 
-    def threshold(self) -> Float[Tensor, " F"]:
-        """`theta` as a threshold of each pre-activation."""
+    def thresholds(self) -> Float[Tensor, " F"]:
+        """`theta` for each pre-activation."""
         theta = torch.full_like(self.b_enc, self.theta)
         return theta / self.decoder_norms() if self.cfg.rescale_by_decoder_norm else theta
 
-    def thresholds(self) -> Float[Tensor, " F"]:
-        return self.threshold()
-
     def code(self, xc: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
         z = self.pre_activations(xc)
-        return torch.where(z > self.threshold().detach(), z, 0)
+        return torch.where(z > self.thresholds().detach(), z, 0)
 
     @torch.no_grad()
     def sparse_code(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
-        return encode_jumprelu(self.W_enc, self.b_enc, xc, self.threshold())
+        return encode_jumprelu(self.W_enc, self.b_enc, xc, self.thresholds())
 
     @classmethod
     def recipe(cls, given: Mapping[str, Any]) -> dict[str, Any]:
