@@ -18,7 +18,8 @@ from interp.sae.init import B_DEC_INITS
 from interp.sae.registry import architecture, architectures
 
 NORMALIZATIONS = ("mean_norm", "rms", "none")
-FROM_DATA = ("d_in", "dtype")  # fields of a dictionary's configuration that the data and the run decide
+# Fields of a dictionary's configuration that the data and the run decide.
+FROM_DATA = ("d_in", "d_out", "blocks", "dtype")
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,8 @@ class SAETrainConfig:
             raise ValueError(f"missing key '{where and where + '.'}{missing[0]}' for {cls.__name__}")
         kind = _trainable(given["architecture"])
         prefix = f"{where}." if where else ""
-        form = from_dict(kind.config_class, {"d_in": 1, **given.pop("form")}, where=f"{prefix}form")
+        shape = {"d_in": 1, **given.pop("form")}
+        form = from_dict(kind.config_class, shape, where=f"{prefix}form")
         loss = from_dict(_loss_class(kind), given.pop("loss"), where=f"{prefix}loss")
         groups = {
             name: from_dict(group, given.pop(name, {}), where=f"{prefix}{name}")  # type: ignore[arg-type]

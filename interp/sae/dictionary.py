@@ -18,6 +18,7 @@ from interp.core.device import resolve_dtype
 from interp.core.identity import Identity
 from interp.core.messages import at_least, one_of
 from interp.sae.codes import SparseCodes
+from interp.sae.foreign import Foreign, ForeignForm
 from interp.sae.kernels import dense
 from interp.sae.kernels.autograd import sparse_loss
 from interp.sae.kernels.backend import Grads, Params
@@ -56,6 +57,11 @@ class DictionaryConfig:
         if self.d_in * self.d_sae > _MOST_NUMBERS:
             raise ValueError(f"d_in = {self.d_in} times d_sae = {self.d_sae} is more than any memory holds")
         resolve_dtype(self.dtype)
+
+    @property
+    def d_out(self) -> int:
+        """Width of what is decoded: d_in, but for a transcoder."""
+        return self.d_in
 
 
 class SAEOutput(NamedTuple):
@@ -96,6 +102,9 @@ class Dictionary(nn.Module, ABC):
             for inference only.
         unit_norm: whether training keeps decoder rows at unit norm; asked of the loss's options.
         resamples: whether dead latents can be pointed elsewhere by `interp.sae.resampling`.
+        foreign: what it is in other libraries' formats. It is not inherited: a subclass is another function.
+        sites: of how many sites' rows, side by side, it is trained: ``"one"``; a ``"pair"``, of which it maps the
+            first to the second; ``"several"``, which it reads and decodes at once.
 
     Raises (all methods that take activations): ValueError when the last dimension of x isn't d_in, or when x
     holds NaN or infinite values. Activations of another floating type are converted.
@@ -107,6 +116,8 @@ class Dictionary(nn.Module, ABC):
     encoder_matrices: ClassVar[tuple[str, ...]]
     latent_vectors: ClassVar[tuple[str, ...]]
     resamples: ClassVar[bool] = True
+    foreign: ClassVar[Foreign] = {}
+    sites: ClassVar[str] = "one"
 
     W_dec: nn.Parameter
     b_dec: nn.Parameter
@@ -134,6 +145,18 @@ class Dictionary(nn.Module, ABC):
         )
 
     # What training needs.
+
+    @classmethod
+    def shape(cls, widths: tuple[int, ...]) -> dict[str, Any]:
+        """The fields of the configuration that the widths of the rows' sites decide.
+
+        Raises ValueError where there are more or fewer sites than this architecture takes.
+        """
+        if len(widths) != 1:
+            raise ValueError(
+                f"architecture = {cls.architecture!r} takes the rows of one site, here are {len(widths)}: name one"
+            )
+        return {"d_in": widths[0]}
 
     @classmethod
     def recipe(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,8 +259,14 @@ class Dictionary(nn.Module, ABC):
     def _tokens_at_once(self) -> int:
         return max(16, _TILE_NUMBERS // self.cfg.d_sae)
 
-    def decode(self, codes: Float[Tensor, "... F"] | SparseCodes) -> Float[Tensor, "... d"]:
-        """``codes @ W_dec + b_dec``."""
+    def decode(
+        self, codes: Float[Tensor, "... F"] | SparseCodes, x: Float[Tensor, "... d"] | None = None
+    ) -> Float[Tensor, "... e"]:
+        """``codes @ W_dec + b_dec``.
+
+        Args:
+            x: what was encoded, for a decoder that takes it, too (a skip transcoder's).
+        """
         if codes.shape[-1] != self.cfg.d_sae:
             raise ValueError(f"codes have {codes.shape[-1]} latents, this dictionary {self.cfg.d_sae}")
         if not isinstance(codes, SparseCodes):
@@ -255,7 +284,7 @@ class Dictionary(nn.Module, ABC):
     def forward(self, x: Float[Tensor, "... d"]) -> SAEOutput:
         """Encode and decode."""
         codes = self.encode(x)
-        return SAEOutput(self.decode(codes), codes)
+        return SAEOutput(self.decode(codes, x), codes)
 
     def loss(
         self,
@@ -286,6 +315,7 @@ class Dictionary(nn.Module, ABC):
         if weight < 0:
             raise ValueError(f"l1_coefficient = {weight} must not be negative")
         x = self._checked(x).flatten(0, -2)
+        target = self.checked_target(x, target)
         if backend == "dense":
             total, parts = self.objective(x, weight, chosen, target=target)
         else:
@@ -302,9 +332,68 @@ class Dictionary(nn.Module, ABC):
             )
         return options
 
+    def checked_target(
+        self, x: Float[Tensor, "n d"], target: Float[Tensor, "n e"] | None
+    ) -> Float[Tensor, "n e"] | None:
+        """The target itself. Raises ValueError where it doesn't belong to x, or a transcoder has none."""
+        if target is None and self.sites == "pair":
+            raise ValueError(
+                f"target is None: a {self.architecture} dictionary maps x to another activation, give it"
+            )
+        if target is not None and target.shape != (len(x), self.cfg.d_out):
+            raise ValueError(
+                f"target has shape {tuple(target.shape)}; with these x it must be [{len(x)}, d_out = {self.cfg.d_out}]"
+            )
+        return target
+
+    def decoder_norms(self) -> Float[Tensor, " F"]:
+        """``|d_i|``, as a selection or a penalty by norm takes it."""
+        return self.W_dec.norm(dim=1)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of the sites whose rows, side by side, it is trained and measured on; see `shape`."""
+        return (self.cfg.d_in, self.cfg.d_out) if self.sites == "pair" else (self.cfg.d_in,)
+
+    def column_scales(self) -> Float[Tensor, " e"]:
+        """By what decoded columns are multiplied where several sites are compared."""
+        return torch.ones(self.cfg.d_out, dtype=torch.float64, device=self.b_dec.device)
+
+    @property
+    def trained_l0(self) -> float | None:
+        """Latents per token in training, where a threshold that was measured there has to give as many."""
+        return None
+
+    def variants(self) -> dict[str, Dictionary]:
+        """Dictionaries that are in this one, by what they are: prefixes, or smaller budgets. They share its weights
+        or copy them."""
+        return {}
+
     def to_jumprelu(self) -> Dictionary:
         """The same function as a JumpReLU dictionary, where there is one."""
         raise TypeError(f"a {self.architecture} dictionary has no JumpReLU form")
+
+    @classmethod
+    def foreign_forms(cls, format: str) -> tuple[ForeignForm, ...]:
+        """The kinds of another library's format that this architecture is."""
+        return tuple(vars(cls).get("foreign", {}).get(format, ()))
+
+    def as_foreign(self, format: str) -> Dictionary:
+        """The dictionary of the same function that is written for this one in another library's format.
+
+        Itself, where it is one of the format's kinds, else its JumpReLU form. Raises ValueError or TypeError where
+        there is none.
+        """
+        if any(form.holds(self.cfg) for form in self.foreign_forms(format)):
+            return self
+        return self.to_jumprelu()
+
+    def set_centring_(self, centred: bool) -> None:
+        """Take `b_dec` out of the biases, or put it in, so that `apply_b_dec_to_input` changes and nothing else."""
+        if centred != self.cfg.apply_b_dec_to_input:
+            raise ValueError(
+                f"apply_b_dec_to_input = {not centred} of a {self.architecture} SAE can't change"
+            )
 
     def open_gates(self, x: Float[Tensor, "n d"]) -> int | None:
         """Number of open gates on some rows, where an architecture has gates apart from its codes."""
@@ -367,10 +456,21 @@ class Dictionary(nn.Module, ABC):
                 matrix.mul_(c)
         self.metadata = replace(self.metadata, activation_scale=c, activation_scale_folded=True)
 
+    def fold_activation_scales_(self, scales: tuple[float, ...]) -> None:
+        """As `fold_activation_scale_`, with the scale of each site."""
+        (c,) = scales
+        self.fold_activation_scale_(c)
+
+    @torch.no_grad()
+    def scale_output_(self, factor: float) -> None:
+        """Multiply whatever is decoded by a positive number; codes stay as they are."""
+        self.W_dec.mul_(factor)
+        self.b_dec.mul_(factor)
+
     @torch.no_grad()
     def fold_decoder_norm_(self) -> None:
         """Give every decoder row unit norm without changing a reconstruction; codes grow by the old norm."""
-        norms = self.W_dec.norm(dim=1)
+        norms = self.decoder_norms()
         norms = torch.where(norms < SMALLEST_NORM, torch.ones_like(norms), norms)
         self.W_dec.div_(norms[:, None])
         for matrix in self._named(self.encoder_matrices):
@@ -388,6 +488,12 @@ class Dictionary(nn.Module, ABC):
         if metadata is not None:
             self.metadata = metadata
         return write_pretrained(self, folder)
+
+    def push_to_hub(self, repo: str, **how: Any) -> str:
+        """Upload it to the Hugging Face hub; see `interp.sae.formats.hub.push_to_hub`."""
+        from interp.sae.formats.hub import push_to_hub
+
+        return push_to_hub(self, repo, **how)
 
     @classmethod
     def from_pretrained(

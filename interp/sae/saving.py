@@ -95,9 +95,10 @@ def read_pretrained(cls: type[D], folder: str | os.PathLike[str], *, device: tor
 def fold_if_needed(sae: Dictionary) -> None:
     """Fold the activation scale of the metadata into the weights, unless it is there already."""
     if not sae.metadata.activation_scale_folded:
-        c = sae.metadata.activation_scale
-        sae.fold_activation_scale_(c)
-        _log.info("folded the activation scale %.6g into the weights: the SAE takes raw activations", c)
+        scales = sae.metadata.activation_scales or (sae.metadata.activation_scale,)
+        sae.fold_activation_scales_(scales)
+        shown = ", ".join(f"{c:.6g}" for c in scales)
+        _log.info("folded the activation scale %s into the weights: the SAE takes raw activations", shown)
 
 
 def weights_file(path: Path) -> Path:

@@ -174,6 +174,7 @@ class TrainStep:
         if not weight >= 0:
             raise ValueError(f"l1_coefficient = {weight} must not be negative")
         self._check(x)
+        self.sae.checked_target(x, target)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         term = self.sae.dead_term(self.loss)

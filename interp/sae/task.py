@@ -36,7 +36,7 @@ class SAETask:
 
     Args:
         stream: what the Trainer reads from; it also needs ``d`` and ``sample(n, seed)``, as every source of
-            activations has.
+            activations has, and ``widths`` where its rows are of several sites.
         configs: name -> configuration. The names head what is logged; the only one may be "".
         run: what they share.
         device: where to train.
@@ -63,11 +63,12 @@ class SAETask:
                     "interp.activations.stream.TensorStream"
                 )
         self.stream, self.run, self.log_every = stream, run, log_every
+        self.widths: tuple[int, ...] = tuple(getattr(stream, "widths", (stream.d,)))
         device = resolve_device(device)
         self.trained = {
-            name: TrainedInPlace(config, run, stream.d, device) for name, config in configs.items()
+            name: TrainedInPlace(config, run, self.widths, device) for name, config in configs.items()
         }
-        self.scale: float | None = None
+        self.scales: tuple[float, ...] | None = None
         self._before_first_step = before_first_step
         self._keys = {name: f"sae{i}" for i, name in enumerate(self.trained)}
 
@@ -80,7 +81,8 @@ class SAETask:
         run = {
             key: value for key, value in to_dict(self.run).items() if key not in ("backend", "check_every")
         }
-        return {"run": run, "dictionaries": {name: to_dict(one.config) for name, one in self.trained.items()}}
+        dictionaries = {name: to_dict(one.config) for name, one in self.trained.items()}
+        return {"run": run, "dictionaries": dictionaries, "widths": list(self.widths)}
 
     def update(self, batch: Any, ctx: StepContext) -> dict[str, float | Tensor]:
         """One step of every dictionary."""
@@ -90,19 +92,39 @@ class SAETask:
         if self._before_first_step is not None:
             self._before_first_step()
             self._before_first_step = None
-        if self.scale is None:
-            self.scale = self._start()
-        first = next(iter(self.trained.values()))
-        x = x.to(first.sae.W_dec.dtype) * self.scale
+        if self.scales is None:
+            self.scales = self._start()
+        parts = self._parts(x)
         log = (ctx.step + 1) % self.log_every == 0 or ctx.step + 1 == ctx.max_steps
         values: dict[str, float | Tensor] = {}
         for name, one in self.trained.items():
+            x, target = parts[one.sae.sites]
             with ctx.runtime.autocast():
-                stats = one.take_step(x, ctx.step)
+                stats = one.take_step(x, ctx.step, target)
             if log:
                 prefix = f"{name}/" if name else ""
-                values.update({prefix + key: value for key, value in one.numbers(x, stats, ctx.step).items()})
+                numbers = one.numbers(x, stats, ctx.step, target)
+                values.update({prefix + key: value for key, value in numbers.items()})
         return values
+
+    def _parts(self, x: Float[Tensor, "n d"]) -> dict[str, tuple[Tensor, Tensor | None]]:
+        """Scaled input and target as each kind of dictionary here takes them, each made once."""
+        assert self.scales is not None
+        W_dec = next(iter(self.trained.values())).sae.W_dec
+        scaled: dict[str, tuple[Tensor, Tensor | None]] = {}
+        for sites in {one.sae.sites for one in self.trained.values()}:
+            if sites == "pair":
+                first, second = x.split(self.widths, dim=1)
+                c_in, c_out = self.scales
+                scaled[sites] = first.to(W_dec) * c_in, second.to(W_dec) * c_out
+            elif len(self.widths) == 1:
+                scaled[sites] = x.to(W_dec) * self.scales[0], None
+            else:
+                columns = [
+                    W_dec.new_full((width,), c) for width, c in zip(self.widths, self.scales, strict=True)
+                ]
+                scaled[sites] = x.to(W_dec) * torch.cat(columns), None
+        return scaled
 
     def after_step(self, ctx: StepContext) -> None:
         """Resample dead latents where it is due."""
@@ -117,20 +139,24 @@ class SAETask:
             changed = one.resample(self._sample(one.config.resampling.resample_rows, step), step)
             _log.info("%sresampled %d dead latents after step %d", name and f"{name}: ", changed, step + 1)
 
-    def _start(self) -> float:
-        """Estimate the scale and set every b_dec."""
+    def _start(self) -> tuple[float, ...]:
+        """Estimate the scale of each site and set every b_dec."""
         sample = self._raw_sample(self.run.normalization_rows, 0)
-        scale = activation_scale(sample, self.run.normalization)
-        _log.info("activations scaled by %.6g (%s over %d rows)", scale, self.run.normalization, len(sample))
+        sites = sample.split(self.widths, dim=1)
+        self.scales = tuple(activation_scale(part, self.run.normalization) for part in sites)
+        shown = ", ".join(f"{c:.6g}" for c in self.scales)
+        _log.info("activations scaled by %s (%s over %d rows)", shown, self.run.normalization, len(sample))
         for one in self.trained.values():
             how, rate = one.config.start.b_dec_init, one.config.start.start_fire_rate
             rows = sample[:: max(1, len(sample) // _MEDIAN_ROWS)] if how == "geometric_median" else sample
+            decoded = zip(rows.split(self.widths, dim=1), self.scales, strict=True)
+            means = [initial_b_dec(part, how) * c for part, c in decoded]
             with torch.no_grad():
-                one.sae.b_dec.copy_(initial_b_dec(rows, how) * scale)
+                one.sae.b_dec.copy_(means[1] if one.sae.sites == "pair" else torch.cat(means))
                 if rate is not None:
-                    few = sample[:: max(1, len(sample) // _START_ROWS)].to(one.sae.b_dec) * scale
+                    few = self._parts(sample[:: max(1, len(sample) // _START_ROWS)])[one.sae.sites][0]
                     fire_at_(one.sae, few, torch.arange(one.config.d_sae, device=few.device), rate)
-        return scale
+        return self.scales
 
     def _raw_sample(self, n_rows: int, step: int) -> Float[Tensor, "n d"]:
         n_rows = min(n_rows, len(self.stream))
@@ -138,9 +164,7 @@ class SAETask:
         return self.stream.sample(n_rows, seed=seed)
 
     def _sample(self, n_rows: int, step: int) -> Float[Tensor, "n d"]:
-        assert self.scale is not None
-        W_dec = next(iter(self.trained.values())).sae.W_dec
-        return self._raw_sample(n_rows, step + 1).to(W_dec.device, W_dec.dtype) * self.scale
+        return self._parts(self._raw_sample(n_rows, step + 1))["one"][0]
 
     def _check(self, x: Tensor, step: int) -> None:
         if x.dim() != 2 or x.shape[1] != self.stream.d:
@@ -158,11 +182,11 @@ class SAETask:
     def state_dict(self) -> dict[str, Any]:
         """All that must resume besides the weights."""
         saes = {self._keys[name]: one.state_dict() for name, one in self.trained.items()}
-        return {"scale": self.scale, "saes": saes}
+        return {"scales": self.scales and list(self.scales), "saes": saes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
-        self.scale = state["scale"]
+        self.scales = state["scales"] and tuple(state["scales"])
         for name, one in self.trained.items():
             one.load_state_dict(state["saes"][self._keys[name]])
 
@@ -170,9 +194,11 @@ class SAETask:
 class TrainedInPlace:
     """One dictionary with its step, schedules and dead-latent counters."""
 
-    def __init__(self, config: SAETrainConfig, run: RunConfig, d_in: int, device: torch.device) -> None:
+    def __init__(
+        self, config: SAETrainConfig, run: RunConfig, widths: tuple[int, ...], device: torch.device
+    ) -> None:
         self.config, self.run = config, run
-        self.sae = build(config, d_in, run, device)
+        self.sae = build(config, widths, run, device)
         optimizer = config.optimizer
         self.step = make_step(
             self.sae,
@@ -209,10 +235,13 @@ class TrainedInPlace:
         loss, optimizer = self.config.loss, self.config.optimizer
         return loss.weight * self.l1(step), optimizer.lr * self.lr(step)
 
-    def take_step(self, x: Float[Tensor, "n d"], step: int) -> StepStats:
+    def take_step(
+        self, x: Float[Tensor, "n d"], step: int, target: Float[Tensor, "n e"] | None = None
+    ) -> StepStats:
         """Update the weights and the dead-latent counters."""
         revives = self.sae.dead_term(self.config.loss) is not None
-        stats = self.step(x, *self.coefficients(step), dead=self.dead if revives else None)
+        dead = self.dead if revives else None
+        stats = self.step(x, *self.coefficients(step), target=target, dead=dead)
         self.sae.after_step_(Losses(*stats[1:]), warmed_up=step >= self.warm_after)
         self.silent_tokens += len(x)
         self.silent_tokens.masked_fill_(stats.fired > 0, 0)
@@ -223,13 +252,16 @@ class TrainedInPlace:
         """Latents that haven't fired for the dead-latent window."""
         return torch.nonzero(self.silent_tokens >= self.dead_after)[:, 0]
 
-    def numbers(self, x: Float[Tensor, "n d"], stats: StepStats, step: int) -> dict[str, Any]:
+    def numbers(
+        self, x: Float[Tensor, "n d"], stats: StepStats, step: int, target: Float[Tensor, "n e"] | None = None
+    ) -> dict[str, Any]:
         """What is logged."""
         weight, lr = self.coefficients(step)
-        squared_error = float(stats.error) * len(x)
+        y = x if target is None else target
+        squared_error = float(stats.error) * len(y)
         if getattr(self.config.loss, "mse_reduction", "sum") == "mean":
-            squared_error *= x.shape[1]
-        variance = float((x - x.mean(0)).double().pow(2).sum())
+            squared_error *= y.shape[1]
+        variance = float((y - y.mean(0)).double().pow(2).sum())
         fvu = {"fvu": squared_error / variance} if variance > 0 else {}
         return {
             "loss": float(stats.loss),
@@ -272,14 +304,17 @@ class TrainedInPlace:
 
 def build(
     config: SAETrainConfig,
-    d_in: int,
+    widths: tuple[int, ...],
     run: RunConfig,
     device: torch.device | str = "cpu",
     *,
     empty: bool = False,
 ) -> Dictionary:
-    """The untrained dictionary that a configuration describes; all zeros if it is to be `empty`."""
+    """The untrained dictionary that a configuration describes, for rows of sites of these widths.
+
+    All zeros if it is to be `empty`.
+    """
     dtype = dtype_name(torch.float64 if run.precision == "64" else torch.float32)
     kind: Any = config.kind
-    cfg = kind.config_class(d_in=d_in, dtype=dtype, **config.form)
+    cfg = kind.config_class(**kind.shape(widths), dtype=dtype, **config.form)
     return kind(cfg, seed=None if empty else run.seed, device=device)  # type: ignore[no-any-return]

@@ -92,7 +92,7 @@ class SyntheticStream(ActivationSource):
         offset: Tensor | None = None,
         noise: float = 0.0,
     ) -> None:
-        super().__init__(d=directions.shape[1], site="synthetic", counts=RowCounts(n_rows), seed=seed)
+        super().__init__(sites={"synthetic": directions.shape[1]}, counts=RowCounts(n_rows), seed=seed)
         self.directions, self.p, self.noise = directions, p, noise
         self.offset = torch.zeros(self.d) if offset is None else offset
 

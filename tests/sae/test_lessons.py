@@ -22,7 +22,8 @@ from interp.core.runtime import Runtime
 from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.config import RunConfig, StartConfig, configure
-from interp.sae.interchange import save_dictionary_learning, save_saelens
+from interp.sae.formats.dictionary_learning import save_dictionary_learning
+from interp.sae.formats.saelens import save_saelens
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
 from interp.sae.metrics import fvu
@@ -101,7 +102,7 @@ def test_2d_a_revived_latent_lives_on():
 
 def test_5a_every_checkpoint_carries_the_activation_scale(tmp_path):
     result = train(7 * X, out=tmp_path, checkpoint_every=20, **SMALL)
-    scales = [load_checkpoint(tmp_path / f"step_000000{s}").state["task"]["scale"] for s in (20, 40)]
+    scales = [load_checkpoint(tmp_path / f"step_000000{s}").state["task"]["scales"][0] for s in (20, 40)]
     assert scales == [result.metadata.activation_scale] * 2
     for folder in (tmp_path / "step_00000020", tmp_path):
         sae = load_sae(folder)
@@ -185,7 +186,7 @@ def test_10_nothing_is_read_out_of_a_folders_name(tmp_path):
 
 def test_11_training_needs_no_tracker_plots_or_language_model_library():
     code = (
-        "import sys, interp.sae.training, interp.sae.loading, interp.sae.interchange; "
+        "import sys, interp.sae.training, interp.sae.loading, interp.sae.formats.saelens; "
         "heavy = ['wandb', 'transformers', 'transformer_lens', 'datasets', 'matplotlib', 'pandas', 'triton', 'numba']; "
         "print([name for name in heavy if name in sys.modules])"
     )
@@ -211,7 +212,7 @@ def test_13_what_a_checkpoint_must_hold(tmp_path):
     assert task["step"]["optimizer"]["state"]
     assert checkpoint.state["stream"]["samples"] == 20 * 128
     assert checkpoint.state["generators"]
-    assert checkpoint.state["task"]["scale"] > 0
+    assert checkpoint.state["task"]["scales"][0] > 0
 
 
 def test_14_activations_of_another_dtype_and_decoders_without_unit_norm():

@@ -169,12 +169,12 @@ def test_many_processes_are_refused(monkeypatch):
 def test_build_follows_the_configuration():
     run_config = RunConfig()
     norm_weighted = build(
-        configure({"architecture": "standard", "sparsity": "ri_l1", "d_sae": 20}), 8, run_config
+        configure({"architecture": "standard", "sparsity": "ri_l1", "d_sae": 20}), (8,), run_config
     )
     assert not norm_weighted.cfg.apply_b_dec_to_input
     torch.testing.assert_close(norm_weighted.W_dec.norm(dim=1), torch.full((20,), 0.1))
     gated = build(
-        configure({"tied": False, "use_r_mag": False, "apply_b_dec_to_input": False}), 8, run_config
+        configure({"tied": False, "use_r_mag": False, "apply_b_dec_to_input": False}), (8,), run_config
     )
     assert (gated.cfg.tied, gated.cfg.use_r_mag, gated.cfg.apply_b_dec_to_input) == (False, False, False)
     assert gated.r_mag is None

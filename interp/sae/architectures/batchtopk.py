@@ -9,23 +9,50 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.messages import at_least, one_of
-from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
-from interp.sae.architectures.topk import auxk
+from interp.sae.architectures.topk import AuxKLoss
 from interp.sae.dictionary import DictionaryConfig
-from interp.sae.kernels.dead import NORMALIZATIONS, AuxK
+from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
+from interp.sae.kernels.dead import AuxK
 from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
-from interp.sae.kernels.lists import REDUCTIONS, Losses, LossOptions
+from interp.sae.kernels.lists import Losses, LossOptions
 from interp.sae.kernels.rules import BatchTopK
 from interp.sae.metadata import SAEMetadata
 from interp.sae.one_code import OneCode
 from interp.sae.registry import register_architecture
+
+
+def whole_k(cfg: BatchTopKConfig) -> bool:
+    """Whether a batch's tokens have a whole number of latents each, and latents compete by z."""
+    return float(cfg.k).is_integer() and not cfg.rescale_by_decoder_norm
+
+
+def _measured(theta: float) -> float:
+    if theta <= 0:
+        raise ValueError(
+            f"its threshold is {theta:g}: training ended before it was measured, and without it a token's code "
+            "would depend on its batch"
+        )
+    return theta
+
+
+# What other libraries keep of a training by batches. SAELens reads it as a checkpoint only, and dictionaries for use as
+# jumprelu.
+SAELENS_VALUES = (
+    ForeignValue("k", "k"),
+    ForeignValue("rescale_by_decoder_norm", "rescale_acts_by_decoder_norm", required=False),
+    ForeignValue("theta", "topk_threshold", torch.float64, to_ours=_measured),
+)
+DICTIONARY_LEARNING_VALUES = (
+    ForeignValue("k", "k", required=False, to_theirs=int),
+    ForeignValue("k", "k", torch.int32, to_theirs=int),
+    ForeignValue("theta", "threshold", torch.float32, to_ours=_measured),
+)
 
 _KEPT = 0.999  # of the threshold's running average, a step
 
@@ -48,26 +75,6 @@ class BatchTopKConfig(DictionaryConfig):
             raise ValueError(f"k = {self.k} must lie between 0 and the d_sae = {self.d_sae} latents")
 
 
-@dataclass(frozen=True)
-class BatchTopKLoss:
-    """``mean_n |x_hat - x|^2 + auxk_coefficient AuxK``; the fields are `TopKLoss`'s."""
-
-    auxk_coefficient: float = 1 / 32
-    auxk_k: int | None = None
-    auxk_normalization: str = "residual"
-    mse_reduction: str = "sum"
-
-    def __post_init__(self) -> None:
-        one_of("auxk_normalization", self.auxk_normalization, NORMALIZATIONS)
-        one_of("mse_reduction", self.mse_reduction, REDUCTIONS)
-        if self.auxk_coefficient < 0:
-            raise ValueError(f"auxk_coefficient = {self.auxk_coefficient} must not be negative")
-        if self.auxk_k is not None:
-            at_least("auxk_k", self.auxk_k, 1)
-
-    weight = 0.0  # of a sparsity term: there is none
-
-
 @register_architecture
 class BatchTopKSAE(OneCode):
     """``f = ReLU(z)`` where it is among a batch's largest (training) or above `theta` (whenever it is used).
@@ -78,7 +85,27 @@ class BatchTopKSAE(OneCode):
 
     architecture = "batchtopk"
     config_class = BatchTopKConfig
-    loss_class = BatchTopKLoss
+    loss_class = AuxKLoss
+    foreign: ClassVar[Foreign] = {
+        "saelens": (
+            ForeignForm(
+                "batchtopk",
+                {"W_enc*": "W_enc", "b_enc": "b_enc", "W_dec": "W_dec", "b_dec": "b_dec"},
+                values=SAELENS_VALUES,
+                written=False,
+            ),
+        ),
+        "dictionary_learning": (
+            ForeignForm(
+                "BatchTopKSAE",
+                {"W_enc": "encoder.weight", "b_enc": "encoder.bias", "W_dec*": "decoder.weight"}
+                | {"b_dec": "b_dec"},
+                fixed={"apply_b_dec_to_input": True},
+                values=DICTIONARY_LEARNING_VALUES,
+                when=whole_k,
+            ),
+        ),
+    }
     cfg: BatchTopKConfig
     theta_sum: Tensor
     theta_weight: Tensor
@@ -115,28 +142,28 @@ class BatchTopKSAE(OneCode):
             self.theta_sum.mul_(_KEPT).add_((1 - _KEPT) * losses.smallest)
             self.theta_weight.mul_(_KEPT).add_(1 - _KEPT)
 
-    def threshold(self) -> Float[Tensor, " F"]:
-        """`theta` as a threshold of each pre-activation."""
+    def thresholds(self) -> Float[Tensor, " F"]:
+        """`theta` for each pre-activation."""
         theta = torch.full_like(self.b_enc, self.theta)
-        return theta / self.W_dec.norm(dim=1) if self.cfg.rescale_by_decoder_norm else theta
+        return theta / self.decoder_norms() if self.cfg.rescale_by_decoder_norm else theta
 
     def code(self, xc: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
         z = self.pre_activations(xc)
-        return torch.where(z > self.threshold().detach(), z, 0)
+        return torch.where(z > self.thresholds().detach(), z, 0)
 
     @torch.no_grad()
     def sparse_code(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
-        return encode_jumprelu(self.W_enc, self.b_enc, xc, self.threshold())
+        return encode_jumprelu(self.W_enc, self.b_enc, xc, self.thresholds())
 
     @classmethod
     def recipe(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """As a TopK SAE's."""
         return {"beta1": 0.9, "grad_clip": 1.0}
 
-    def unit_norm(self, loss: Any) -> bool:
+    def unit_norm(self, loss: AuxKLoss) -> bool:
         return not self.cfg.rescale_by_decoder_norm
 
-    def loss_options(self, loss: Any) -> LossOptions:
+    def loss_options(self, loss: AuxKLoss) -> LossOptions:
         return LossOptions(
             sparsity="none",
             mse_reduction=loss.mse_reduction,
@@ -144,8 +171,12 @@ class BatchTopKSAE(OneCode):
             rule=BatchTopK(self.cfg.k, by_norm=self.cfg.rescale_by_decoder_norm),
         )
 
-    def dead_term(self, loss: Any) -> AuxK | None:
-        return auxk(loss, self.cfg)
+    def dead_term(self, loss: AuxKLoss) -> AuxK | None:
+        return loss.term(self.cfg.d_in)
+
+    @property
+    def trained_l0(self) -> float:
+        return self.cfg.k
 
     @torch.no_grad()
     def fold_activation_scale_(self, c: float, *, into: str = "biases") -> None:
@@ -153,6 +184,13 @@ class BatchTopKSAE(OneCode):
         super().fold_activation_scale_(c, into=into)
         if into == "biases" or self.cfg.rescale_by_decoder_norm:
             self.theta_sum.div_(c)
+
+    @torch.no_grad()
+    def scale_output_(self, factor: float) -> None:
+        """As every dictionary's; theta follows where it is in units of ``z |d|``."""
+        super().scale_output_(factor)
+        if self.cfg.rescale_by_decoder_norm:
+            self.theta_sum.mul_(factor)
 
     @torch.no_grad()
     def fold_decoder_norm_(self) -> None:
@@ -167,14 +205,3 @@ class BatchTopKSAE(OneCode):
         """As every dictionary's. Raises ValueError before theta is set."""
         _ = self.theta
         return super().save_pretrained(folder, metadata)
-
-    @torch.no_grad()
-    def to_jumprelu(self) -> JumpReLUSAE:
-        """The same function as a JumpReLU SAE."""
-        form = {name: getattr(self.cfg, name) for name in ("d_in", "d_sae", "apply_b_dec_to_input", "dtype")}
-        sae = JumpReLUSAE(JumpReLUConfig(**form), device=self.W_dec.device)
-        for name in ("W_enc", "b_enc", "W_dec", "b_dec"):
-            getattr(sae, name).copy_(getattr(self, name))
-        sae.threshold.copy_(self.threshold())
-        sae.metadata = self.metadata
-        return sae
