@@ -1,4 +1,4 @@
-"""Families too large to list: an adversary that names the worst transformation of a predictor, and refitting on what it named."""
+"""Families too large to list: an adversary names the worst transformation, the learner refits on what it named."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def worst_of(transforms: Sequence[Transform]) -> WorstTransform:
 
 
 class BestResponseTransformClassifier(MixtureClassifier):
-    """Follow the leader: fit, let the adversary name the worst transformation, fit to all that it named so far, and so on.
+    """Follow the leader: fit, let the adversary name the worst transformation, fit to all named so far, and so on.
 
     The first member is fitted to X as it is.  No rate is promised, since following the leader is no no-regret rule; but
     where the adversary's answer is exact, `worst_errors_` are worst cases over its whole family, so that the member of
