@@ -79,5 +79,5 @@ def full_parity(n_bits: int) -> BooleanProblem:
 
 
 def majority_of_parities(n_bits: int, block: int = 3) -> BooleanProblem:
-    """sign(sum_j x_3j x_3j+1 x_3j+2), kept by permutations of the blocks and inside them (our reading of the paper's f2)."""
+    """sign(sum_j x_3j x_3j+1 x_3j+2), kept by permuting the blocks and inside them: our reading of the paper's f2."""
     return BooleanProblem(n_bits, block)

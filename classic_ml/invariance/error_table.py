@@ -69,7 +69,7 @@ class ErrorTable:
     def __str__(self) -> str:
         return (
             f"{self.to_frame().to_string(float_format='{:.3f}'.format)}\n"
-            f"on {self.n_samples} rows; all within {self.gap():.3f} of the truth with 95 % (if these rows were held out)"
+            f"on {self.n_samples} rows; if these were held out, all within {self.gap():.3f} of the truth with 95 %"
         )
 
     def plot(self) -> Figure:

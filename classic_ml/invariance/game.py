@@ -98,15 +98,15 @@ class GameRecord:
 
     @property
     def gap(self) -> float:
-        """worst - played. With an exact oracle the mixture is this near to the game's value, whatever the theory says."""
+        """worst - played: with an exact oracle, the mixture is at least this near to the game's value."""
         return self.worst - self.played
 
     @property
     def slack(self) -> float:
         """What the gap is at most: ln K / (eta R) + eta / 8, sqrt(ln K / (2 R)) when all rounds were played.
 
-        Holds for every oracle. Costs of one round that lie more than 1 apart (regrets of an inexact oracle) count by the
-        square of that range.
+        Holds for every oracle. Costs of one round that lie more than 1 apart (regrets of an inexact oracle) count
+        by the square of that range.
         """
         rounds, n_transforms = self.costs.shape
         if n_transforms == 1:

@@ -1,4 +1,4 @@
-"""The paper's experiment: a two-layer network learns a Boolean function with and without random permutations a batch."""
+"""The paper's experiment: a two-layer network learns a Boolean function with and without random permutations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HIDDEN, BATCH, LEARNING_RATE = 512, 64, 1e-3
 
 
 class DrawStream:
-    """Rows drawn with replacement; a batch is a function of (seed, samples served). An epoch is as many as there are."""
+    """Rows drawn with replacement; a batch is a function of (seed, samples served). An epoch is as many as the rows."""
 
     def __init__(self, X: Tensor, y: Tensor, seed: int = 0) -> None:
         self.X, self.y, self.seed = X, y, seed
@@ -81,7 +81,7 @@ class BooleanTask:
         return LossOutput((1 - margins).clamp_min(0).sum(), len(y), {"accuracy": (right, len(y))})
 
     def configure_optimizers(self, max_steps: int) -> OptimizerSpec:
-        return OptimizerSpec(torch.optim.Adam(self.network.parameters(), lr=LEARNING_RATE))
+        return OptimizerSpec(torch.optim.Adam(self.network.parameters(), lr=LEARNING_RATE, fused=True))
 
     def config(self) -> dict[str, Any]:
         return {**asdict(self.problem), "augment": self.augment}
@@ -113,8 +113,8 @@ def train_boolean(
 ) -> BooleanRun:
     """Train Linear(d, 512)-ReLU-Linear(512, 1) by Adam at 1e-3 on batches of 64 rows drawn with replacement.
 
-    Data, initial weights and draws are functions of the seed, the same with and without `augment`; global generators are
-    left as they were.
+    Data, initial weights and draws are functions of the seed, the same with and without `augment`; global generators
+    are left as they were.
 
     Args:
         eval_every: steps between points of the curve; None for the end only.

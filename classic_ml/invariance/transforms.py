@@ -162,7 +162,7 @@ def resolve_transforms(
     for k, one in enumerate(family):
         if not callable(one) and not isinstance(one, np.ndarray):
             raise TypeError(
-                f"transforms[{k}] is a {type(one).__name__}: give a function of rows, or an array of the transformed rows"
+                f"transforms[{k}] is a {type(one).__name__}: give a function of rows, or an array of transformed rows"
             )
     return family
 

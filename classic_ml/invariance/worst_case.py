@@ -56,7 +56,7 @@ class WorstCaseTransformClassifier(MixtureClassifier):
         oracle_mode: "resample" draws m transformed rows a round by the weights instead.
         n_transforms: how many to draw of a sampler.
         include_identity: X as it is, one more transformation.
-        max_entries: numbers of the inflated set (K m d) up to which it is kept; above, "resample" computes what it needs.
+        max_entries: numbers of the inflated set (K m d) up to which it is kept; above, "resample" computes its rows.
         random_state: None, a seed or a generator, for draws and for the estimator's own randomness.
 
     Attributes:
