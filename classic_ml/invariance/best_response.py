@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,7 +27,11 @@ def worst_of(transforms: Sequence[Transform]) -> WorstTransform:
     family = list(transforms)
     if not family:
         raise ValueError("transforms is empty: give at least one transformation")
-    return lambda predictor, X, y: family[int(InflatedRows(X, family).errors(predictor, y).argmax())]
+    return partial(_worst, family)
+
+
+def _worst(family: Sequence[Transform], predictor: Any, X: np.ndarray, y: np.ndarray) -> Transform:
+    return family[int(InflatedRows(X, family).errors(predictor, y).argmax())]
 
 
 class BestResponseTransformClassifier(MixtureClassifier):
