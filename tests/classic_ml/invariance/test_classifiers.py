@@ -122,7 +122,9 @@ def test_weights_of_a_round_have_the_total_of_the_rows() -> None:
     for copies in (1, 4):
         family = [Unchanged()] * copies
         augmented = AugmentedERM(LogisticRegression(C=0.01, tol=1e-10), family).fit(X, y)
-        game = WorstCaseTransformClassifier(LogisticRegression(C=0.01, tol=1e-10), family, n_rounds=2).fit(X, y)
+        game = WorstCaseTransformClassifier(LogisticRegression(C=0.01, tol=1e-10), family, n_rounds=2).fit(
+            X, y
+        )
         for fitted in (augmented.estimator_, game.estimators_[0], game.estimators_[1]):
             assert fitted.coef_ == pytest.approx(plain.coef_, rel=1e-5)
 
@@ -140,7 +142,9 @@ def test_identity_is_not_added_silently() -> None:
     X, y = spurious(np.random.default_rng(3), 80)
     flipped = [ScaleColumns(-1, [1])]
     alone = WorstCaseTransformClassifier(LogisticRegression(), flipped).fit(X, y)
-    both = WorstCaseTransformClassifier(LogisticRegression(), flipped, n_rounds=5, include_identity=True).fit(X, y)
+    both = WorstCaseTransformClassifier(LogisticRegression(), flipped, n_rounds=5, include_identity=True).fit(
+        X, y
+    )
     assert len(alone.transforms_) == 1
     assert alone.score(X, y) < 0.2  # it has only seen the flipped rows
     assert both.transform_names_ == ["ScaleColumns(-1)", "identity"]
@@ -178,7 +182,9 @@ def test_resampling_nears_weighting() -> None:
     X, y = spurious(np.random.default_rng(6), 400)
     options = {"n_rounds": 20, "random_state": 0}
     weighted = WorstCaseTransformClassifier(LogisticRegression(), SCALES, **options).fit(X, y)
-    drawn = WorstCaseTransformClassifier(LogisticRegression(), SCALES, oracle_mode="resample", **options).fit(X, y)
+    drawn = WorstCaseTransformClassifier(LogisticRegression(), SCALES, oracle_mode="resample", **options).fit(
+        X, y
+    )
     streamed = WorstCaseTransformClassifier(
         LogisticRegression(), SCALES, oracle_mode="resample", max_entries=1, **options
     ).fit(X, y)
@@ -258,7 +264,11 @@ def test_sampler_and_seeds() -> None:
 
     def make(seed):
         return WorstCaseTransformClassifier(
-            DecisionTreeClassifier(max_depth=2, max_features=1), sampler, n_transforms=6, n_rounds=5, random_state=seed
+            DecisionTreeClassifier(max_depth=2, max_features=1),
+            sampler,
+            n_transforms=6,
+            n_rounds=5,
+            random_state=seed,
         ).fit(X, y)
 
     one, same, other = make(0), make(0), make(1)

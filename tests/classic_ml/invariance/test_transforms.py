@@ -65,8 +65,12 @@ def test_families() -> None:
     with_identity = resolve_transforms([Shift(np.ones(6))], include_identity=True, rng=rng)
     assert with_identity[-1] == Unchanged()
     assert resolve_transforms(None, include_identity=True, rng=rng) == [Unchanged()]
-    drawn = resolve_transforms(lambda r: PermuteColumns.draw(6, r), n_transforms=4, rng=np.random.default_rng(1))
-    again = resolve_transforms(lambda r: PermuteColumns.draw(6, r), n_transforms=4, rng=np.random.default_rng(1))
+    drawn = resolve_transforms(
+        lambda r: PermuteColumns.draw(6, r), n_transforms=4, rng=np.random.default_rng(1)
+    )
+    again = resolve_transforms(
+        lambda r: PermuteColumns.draw(6, r), n_transforms=4, rng=np.random.default_rng(1)
+    )
     assert [t.order.tolist() for t in drawn] == [t.order.tolist() for t in again]
     assert len({tuple(t.order) for t in drawn}) > 1
 
@@ -142,13 +146,17 @@ def test_error_matrix_and_table() -> None:
 
     errors = err_matrix([above, never], [Unchanged(), ScaleColumns(-1), X[::-1].copy()], X, y)
     assert errors.tolist() == [[0, 0.5, 1], [0.5, 0.5, 0.5]]
-    table = error_table({"above": above, "never": never}, {"as is": Unchanged(), "flipped": ScaleColumns(-1)}, X, y)
+    table = error_table(
+        {"above": above, "never": never}, {"as is": Unchanged(), "flipped": ScaleColumns(-1)}, X, y
+    )
     assert table.to_frame().loc["above"].tolist() == [0, 0.5, 0.25, 0.5]
     assert table.to_frame().columns.tolist() == ["as is", "flipped", "mean", "worst"]
     assert table.gap() == pytest.approx(np.sqrt(np.log(2 * 4 / 0.05) / 8))
     assert "on 4 rows" in str(table)
     assert len(table.plot().axes) == 2
-    named = error_table({"above": above}, [Unchanged(), ScaleColumns(2), lambda X: X, Shift(np.ones(6), 0.5)], X, y)
+    named = error_table(
+        {"above": above}, [Unchanged(), ScaleColumns(2), lambda X: X, Shift(np.ones(6), 0.5)], X, y
+    )
     assert named.transforms == ["identity", "ScaleColumns(2)", "T_2", "Shift(0.5)"]
 
 
@@ -166,7 +174,11 @@ def test_error_matrix_refuses() -> None:
 def test_invariance_of_predictors() -> None:
     rows = np.array([[1.0, -1], [1, 1], [-1, -1], [-1, 1]])
     y = np.array([1, 1, -1, -1])
-    models = [lambda X: np.sign(X[:, 0]), lambda X: np.sign(X[:, 0] + 0.5 * X[:, 1]), lambda X: np.ones(len(X))]
+    models = [
+        lambda X: np.sign(X[:, 0]),
+        lambda X: np.sign(X[:, 0] + 0.5 * X[:, 1]),
+        lambda X: np.ones(len(X)),
+    ]
     flips = [ScaleColumns(-1, [1]), ScaleColumns(-1, [0]), ScaleColumns(-3, [1])]
     assert invariance_score(models[0], flips[0], rows) == 1
     assert invariance_score(models[0], flips[1], rows) == 0
