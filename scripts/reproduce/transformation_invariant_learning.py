@@ -186,7 +186,7 @@ def _shifts(findings: Findings) -> None:
     amounts = (-2, -1, 0, 1, 2)
     family = [Shift(data.vector, c) for c in amounts]
     named = {f"{c:+g} v": Shift(data.vector, c) for c in (*amounts, -4, 4)}
-    table, robust = probes(family, data.X_train, data.y_train, named, data.y_test, data.X_test)
+    table, _ = probes(family, data.X_train, data.y_train, named, data.y_test, data.X_test)
     away = np.eye(len(data.vector)) - np.outer(data.vector, data.vector) / (data.vector @ data.vector)
     blind = LogisticRegression(max_iter=1000).fit(data.X_train @ away, data.y_train)
     projected = error_table(

@@ -67,7 +67,7 @@ def test_acceptance_b(acceptance_b) -> None:
 
 
 def test_majority_errs_at_most_twice_as_often(acceptance_b) -> None:
-    X, y, *_, fitted, table = acceptance_b
+    *_, fitted, table = acceptance_b
     model = fitted["worst case"]
     assert (model.vote_errors_ <= 2 * model.mixture_errors_ + 1e-12).all()
     rows = dict(zip(table.predictors, table.errors, strict=True))
@@ -196,7 +196,7 @@ def test_resampling_nears_weighting() -> None:
 def test_resampling_serves_learners_without_weights() -> None:
     X, y = spurious(np.random.default_rng(7), 150)
     for learner in (KNeighborsClassifier(15), make_pipeline(StandardScaler(), GaussianNB())):
-        with pytest.raises(ValueError, match="takes no sample_weight.*oracle_mode='resample'"):
+        with pytest.raises(ValueError, match=r"takes no sample_weight.*oracle_mode='resample'"):
             WorstCaseTransformClassifier(learner, SCALES).fit(X, y)
         model = WorstCaseTransformClassifier(
             learner, SCALES, n_rounds=10, oracle_mode="resample", random_state=0

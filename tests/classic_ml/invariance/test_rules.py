@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ def test_vc_bound_known_values() -> None:
     assert sauer_vc_bound(7, 1) == 7  # one transformation adds nothing
     assert sauer_vc_bound(0, 1024) == 10  # log2 of the number of labellings
     grown = [sauer_vc_bound(3, 10**k) for k in (3, 6, 9, 12)]  # logarithmic in the number of transformations
-    assert all(b - a <= math.log2(1000) + 5 for a, b in zip(grown, grown[1:], strict=False))
+    assert all(b - a <= math.log2(1000) + 5 for a, b in pairwise(grown))
 
 
 def test_vc_bound_holds_for_thresholds_and_reflections() -> None:
@@ -129,7 +130,7 @@ def test_sample_sizes() -> None:
 
 
 def test_hoeffding_gap_covers() -> None:
-    """The largest of 15 deviations of shares of 200 stays within the gap at 95 %, here in at least 1900 of 2000 draws."""
+    """The largest of 15 deviations of shares of 200 stays within the gap in 95 % of 2000 draws."""
     rng = np.random.default_rng(0)
     true = rng.uniform(0.2, 0.8, 15)
     seen = rng.binomial(200, true, (2000, 15)) / 200
