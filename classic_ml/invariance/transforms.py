@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -185,7 +186,7 @@ def transform_name(transform: Any, k: int) -> str:
     named = getattr(transform, "__name__", None)
     if isinstance(transform, ScaleColumns | Shift):
         size = transform.factor if isinstance(transform, ScaleColumns) else transform.amount
-        named = f"{type(transform).__name__}({size:g})" if np.isscalar(size) else None
+        named = f"{type(transform).__name__}({size:g})" if isinstance(size, Real) else None
     elif isinstance(transform, Unchanged):
         named = "identity"
     return named if named and named != "<lambda>" else f"T_{k}"
