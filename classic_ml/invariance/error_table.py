@@ -55,7 +55,8 @@ class ErrorTable:
 
     def gap(self, delta: float = 0.05) -> float:
         """`hoeffding_gap` of all entries at once; holds where no predictor was fitted to these rows."""
-        return hoeffding_gap(*self.errors.shape, self.n_samples, delta)
+        n_predictors, n_transforms = self.errors.shape
+        return hoeffding_gap(n_predictors, n_transforms, self.n_samples, delta)
 
     def to_frame(self) -> pd.DataFrame:
         """A row per predictor, a column per transformation, then mean and worst."""
