@@ -151,7 +151,10 @@ def greedy_max_coverage(
     whole = joined(parts)
     longest = max(map(len, parts))  # whole numbers where all are of one length, so that ties are exact
     weight = np.concatenate(
-        [np.full(len(part), factor * longest / len(part)) for part, factor in zip(parts, factors, strict=True)]
+        [
+            np.full(len(part), factor * longest / len(part))
+            for part, factor in zip(parts, factors, strict=True)
+        ]
     )
     arrays = (whole.nodes, whole.row_ptr, whole.sample_ptr, whole.need, weight)
     picks, gains = greedy(*arrays, "min" in kinds, len(whole.labels), n_seeds)

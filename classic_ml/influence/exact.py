@@ -85,11 +85,15 @@ def live_graphs(
             f"the graph has about 10^{log_count / math.log(10):.1f} live-edge graphs, exact values take at most "
             f"{MAX_LIVE_GRAPHS:g}; use estimate_bounds"
         )
-    choices: list[list[tuple[int, float]]] = []  # per node (lt) or edge (ic): the live edge, -1 for none, and its odds
+    choices: list[
+        list[tuple[int, float]]
+    ] = []  # per node (lt) or edge (ic): the live edge, -1 for none, and its odds
     if cascade == "lt":
         for v in range(graph.n_nodes):
             edges = range(graph.in_ptr[v], graph.in_ptr[v + 1])
-            options = [(e, float(graph.weights[e])) for e in edges] + [(-1, 1.0 - float(graph.total_weight[v]))]
+            options = [(e, float(graph.weights[e])) for e in edges] + [
+                (-1, 1.0 - float(graph.total_weight[v]))
+            ]
             choices.append(options)
     else:
         choices = [[(e, float(w)), (-1, 1.0 - float(w))] for e, w in enumerate(graph.weights)]
@@ -110,7 +114,9 @@ def _reach(
     graph: InfluenceGraph, live: Bool[np.ndarray, "c m"], allowed: Int[np.ndarray, " a"] | None = None
 ) -> Bool[np.ndarray, "c n n"]:
     """reach[., u, v]: u reaches v over live edges (between `allowed` nodes)."""
-    reach = np.broadcast_to(np.eye(graph.n_nodes, dtype=bool), (len(live), graph.n_nodes, graph.n_nodes)).copy()
+    reach = np.broadcast_to(
+        np.eye(graph.n_nodes, dtype=bool), (len(live), graph.n_nodes, graph.n_nodes)
+    ).copy()
     edges = np.arange(graph.n_edges)
     if allowed is not None:
         edges = edges[np.isin(graph.sources, allowed) & np.isin(graph.targets, allowed)]

@@ -45,7 +45,9 @@ class InfluenceGraph:
         if wrong.any():
             edge = int(np.flatnonzero(wrong)[0])
             u, v = self.labels[self.sources[edge]], self.labels[self.targets[edge]]
-            raise ValueError(f"weight of the edge {u!r} -> {v!r} is {self.weights[edge]:g}; it must lie in [0, 1]")
+            raise ValueError(
+                f"weight of the edge {u!r} -> {v!r} is {self.weights[edge]:g}; it must lie in [0, 1]"
+            )
 
     @property
     def n_nodes(self) -> int:
@@ -99,7 +101,9 @@ class InfluenceGraph:
         wanted = list(labels)
         for label in wanted:
             if label not in self.index:
-                choices = nearest(label, self.labels) if self.n_nodes <= 50 else f"it has {self.n_nodes} nodes"
+                choices = (
+                    nearest(label, self.labels) if self.n_nodes <= 50 else f"it has {self.n_nodes} nodes"
+                )
                 raise ValueError(f"{argument}: {label!r} is not a node of the graph; {choices}")
         if len(set(wanted)) < len(wanted):
             twice = next(label for i, label in enumerate(wanted) if label in wanted[:i])
@@ -107,7 +111,9 @@ class InfluenceGraph:
         return np.array([self.index[label] for label in wanted], dtype=np.int32)
 
     @classmethod
-    def from_networkx(cls: type[Self], graph: Any, weight: str | None = None, scheme: str = "indegree") -> Self:
+    def from_networkx(
+        cls: type[Self], graph: Any, weight: str | None = None, scheme: str = "indegree"
+    ) -> Self:
         """From a networkx graph; an undirected edge becomes two directed ones.
 
         Args:
@@ -124,7 +130,9 @@ class InfluenceGraph:
             rows = list(graph.edges(data=weight))
             for u, v, value in rows:
                 if value is None:
-                    raise ValueError(f"edge {u!r} -> {v!r} has no attribute {weight!r}; leave `weight` out or set it")
+                    raise ValueError(
+                        f"edge {u!r} -> {v!r} has no attribute {weight!r}; leave `weight` out or set it"
+                    )
             ends = np.array([(index[u], index[v]) for u, v, _ in rows], dtype=np.int64).reshape(-1, 2)
             values = np.array([value for *_, value in rows], dtype=np.float64)
         return cls._assembled(labels, ends, values, graph.is_directed(), scheme)
@@ -136,7 +144,9 @@ class InfluenceGraph:
         if len(set(names)) < len(names):
             raise ValueError('vertex attribute "name" names two vertices alike; make the names unique')
         if weight is not None and weight not in graph.es.attributes():
-            raise ValueError(f"weight = {weight!r} is no edge attribute; {nearest(weight, graph.es.attributes())}")
+            raise ValueError(
+                f"weight = {weight!r} is no edge attribute; {nearest(weight, graph.es.attributes())}"
+            )
         labels = sorted_labels(names)
         place = {label: i for i, label in enumerate(labels)}
         order = np.array([place[name] for name in names], dtype=np.int64)
@@ -184,7 +194,9 @@ class InfluenceGraph:
     ) -> Self:
         one_of("scheme", scheme, SCHEMES)
         if values is None and scheme == "given":
-            raise ValueError("scheme = 'given' needs weights: name the edge attribute in `weight`, or hand them over")
+            raise ValueError(
+                "scheme = 'given' needs weights: name the edge attribute in `weight`, or hand them over"
+            )
         if not labels:
             raise ValueError("the graph has no nodes")
         if not directed:
@@ -199,7 +211,9 @@ class InfluenceGraph:
             if len(key) < len(values):
                 again = np.setdiff1d(np.arange(len(values)), first)[0]
                 u, v = (labels[i] for i in ends[again])
-                raise ValueError(f"the edge {u!r} -> {v!r} is there twice with weights; merge parallel edges first")
+                raise ValueError(
+                    f"the edge {u!r} -> {v!r} is there twice with weights; merge parallel edges first"
+                )
             values = values[first]
         targets, sources = np.divmod(key, len(labels))
         degree = np.bincount(targets, minlength=len(labels))
@@ -208,7 +222,9 @@ class InfluenceGraph:
             if (values < 0).any() or not np.isfinite(values).all():
                 edge = int(np.flatnonzero(~(values >= 0) | np.isinf(values))[0])
                 u, v = labels[sources[edge]], labels[targets[edge]]
-                raise ValueError(f"weight of the edge {u!r} -> {v!r} is {values[edge]:g}; it must not be negative")
+                raise ValueError(
+                    f"weight of the edge {u!r} -> {v!r} is {values[edge]:g}; it must not be negative"
+                )
             total = np.bincount(targets, values, len(labels))[targets]
             values = np.divide(values, total, out=np.zeros_like(values), where=total > 0)
         assert values is not None

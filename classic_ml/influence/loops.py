@@ -154,14 +154,29 @@ def draw(  # type: ignore[no-untyped-def]
         here = s - first + 1
         if kind == TREE:
             stamp = _reach_inside(
-                a, b, key, independent, in_ptr, sources, odds, members, mark, stamp, queue, inside, here, inner
+                a,
+                b,
+                key,
+                independent,
+                in_ptr,
+                sources,
+                odds,
+                members,
+                mark,
+                stamp,
+                queue,
+                inside,
+                here,
+                inner,
             )
         entries = 0
         for j in range(a, b):
             if kind == TREE and inner[members[j]] < thresholds[motif]:
                 continue
             stamp += 1
-            count = _reverse(members[j], key, independent, in_ptr, sources, odds, mark, stamp, queue, inside, 0)
+            count = _reverse(
+                members[j], key, independent, in_ptr, sources, odds, mark, stamp, queue, inside, 0
+            )
             if kind == MEMBERS:
                 nodes = _grown(nodes, total + count)
                 for q in range(count):
@@ -194,7 +209,18 @@ def draw(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def evaluate(  # type: ignore[no-untyped-def]
-    is_seed, stream, first, last, independent, in_ptr, sources, odds, motif_ptr, members, thresholds, cumulative
+    is_seed,
+    stream,
+    first,
+    last,
+    independent,
+    in_ptr,
+    sources,
+    odds,
+    motif_ptr,
+    members,
+    thresholds,
+    cumulative,
 ):
     """Sums and sums of squares [5] over samples of L_tree, L_seed, the event itself, U_min, U_any."""
     n = in_ptr.size - 1
@@ -213,7 +239,9 @@ def evaluate(  # type: ignore[no-untyped-def]
         reached, alone, tree = 0, False, False
         for j in range(a, b):
             stamp += 1
-            count = _reverse(members[j], key, independent, in_ptr, sources, odds, mark, stamp, queue, inside, 0)
+            count = _reverse(
+                members[j], key, independent, in_ptr, sources, odds, mark, stamp, queue, inside, 0
+            )
             hit = False
             for q in range(count):
                 u = queue[q]
@@ -292,7 +320,9 @@ def simulate(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _contribute(s, sign, truncated, nodes, row_ptr, sample_ptr, need, weight, covered, reached, fresh, touched, gain):  # type: ignore[no-untyped-def]
+def _contribute(
+    s, sign, truncated, nodes, row_ptr, sample_ptr, need, weight, covered, reached, fresh, touched, gain
+):  # type: ignore[no-untyped-def]
     """Add (or take away) what sample s gives every node that it does not yet owe to the seeds."""
     left = need[s] - reached[s]
     if left <= 0:
@@ -341,10 +371,26 @@ def greedy(nodes, row_ptr, sample_ptr, need, weight, truncated, n, k):  # type: 
         for row in range(sample_ptr[s], sample_ptr[s + 1]):
             sample_of[row] = s
     gain, fresh, touched = np.zeros(n), np.zeros(n, np.int32), np.empty(n, np.int32)
-    covered, reached, chosen = np.zeros(n_rows, np.bool_), np.zeros(need.size, np.int32), np.zeros(n, np.bool_)
+    covered, reached, chosen = (
+        np.zeros(n_rows, np.bool_),
+        np.zeros(need.size, np.int32),
+        np.zeros(n, np.bool_),
+    )
     for s in range(need.size):
         _contribute(
-            s, 1.0, truncated, nodes, row_ptr, sample_ptr, need, weight, covered, reached, fresh, touched, gain
+            s,
+            1.0,
+            truncated,
+            nodes,
+            row_ptr,
+            sample_ptr,
+            need,
+            weight,
+            covered,
+            reached,
+            fresh,
+            touched,
+            gain,
         )
     picks, gains = np.empty(k, np.int32), np.empty(k)
     for step in range(k):
@@ -364,7 +410,19 @@ def greedy(nodes, row_ptr, sample_ptr, need, weight, truncated, n, k):  # type: 
                 q += 1
                 continue
             _contribute(
-                s, -1.0, truncated, nodes, row_ptr, sample_ptr, need, weight, covered, reached, fresh, touched, gain
+                s,
+                -1.0,
+                truncated,
+                nodes,
+                row_ptr,
+                sample_ptr,
+                need,
+                weight,
+                covered,
+                reached,
+                fresh,
+                touched,
+                gain,
             )
             while q < index_ptr[v + 1] and sample_of[rows_of[q]] == s:
                 if not covered[rows_of[q]]:
@@ -372,7 +430,19 @@ def greedy(nodes, row_ptr, sample_ptr, need, weight, truncated, n, k):  # type: 
                     reached[s] += 1
                 q += 1
             _contribute(
-                s, 1.0, truncated, nodes, row_ptr, sample_ptr, need, weight, covered, reached, fresh, touched, gain
+                s,
+                1.0,
+                truncated,
+                nodes,
+                row_ptr,
+                sample_ptr,
+                need,
+                weight,
+                covered,
+                reached,
+                fresh,
+                touched,
+                gain,
             )
     return picks, gains
 

@@ -45,6 +45,8 @@ class MotifSeeds:
         bounds: influence and bounds.
         candidates: what the sandwich chose from; else the answer alone. Their influences share samples, with each other
             and not with `bounds`.
+        tau: lower over upper bound of the answer: 1 where they pin its influence down. It stands in for the unknown
+            L(S*) / f(S*) of the guarantee, and is no bound of it.
         gains: [k] what each seed added to the objective that chose it, on the samples it was chosen on: biased upwards.
         n_samples: reverse samples of the final choice, of all candidates.
         optimum_bound: the best influence of any k seeds is at most this, with probability 1 - eta^-ell less the 5 % of
@@ -56,16 +58,11 @@ class MotifSeeds:
     chosen_by: str
     bounds: MotifInfluence
     candidates: dict[str, tuple[list[Hashable], MotifInfluence]]
+    tau: float
     gains: Float[np.ndarray, " k"]
     n_samples: int
     optimum_bound: float
     void: bool
-
-    @property
-    def tau(self) -> float:
-        """lower_seed / upper_min of the answer: 1 where the bounds pin its influence down. It stands in for the
-        unknown L(S*) / f(S*) of the guarantee, and is no bound of it."""
-        return _ratio(self.bounds.lower_seed.mean, self.bounds.upper_min.mean)
 
     @property
     def guarantee(self) -> float:
@@ -182,7 +179,8 @@ class MotifInfluenceMaximizer(BaseEstimator):
         kinds["joint"] = kinds["lower"] + kinds["upper"]
         names = ("lower", "upper") if self.strategy == "sandwich" else (self.strategy,)
         selections = {
-            name: self._select(graph, table, kinds[name], keys[2 * i : 2 * i + 2]) for i, name in enumerate(names)
+            name: self._select(graph, table, kinds[name], keys[2 * i : 2 * i + 2])
+            for i, name in enumerate(names)
         }
         covers = {name: selection.cover for name, selection in selections.items()}
         if self.strategy == "sandwich":
@@ -197,7 +195,7 @@ class MotifInfluenceMaximizer(BaseEstimator):
         self.influence_ = bounds.influence
         self.lower_bound_: Estimate = getattr(bounds, f"lower_{self.lower_bound}")
         self.upper_bound_: Estimate = getattr(bounds, f"upper_{self.upper_bound}")
-        self.tau_ = _ratio(self.lower_bound_.mean, self.upper_bound_.mean)
+        self.tau_ = self.result_.tau
         self.guarantee_ = self.result_.guarantee
         self.n_samples_ = self.result_.n_samples
         gains = self.result_.gains
@@ -232,7 +230,9 @@ class MotifInfluenceMaximizer(BaseEstimator):
         self, graph: InfluenceGraph, table: MotifTable, kinds: tuple[str, ...], keys: list[np.uint64]
     ) -> Selection:
         def samples(key: np.uint64, first: int, last: int) -> list[RRCollection]:
-            return [draw_rr(graph, table, kind, key, first, last, self.cascade, self.n_jobs) for kind in kinds]
+            return [
+                draw_rr(graph, table, kind, key, first, last, self.cascade, self.n_jobs) for kind in kinds
+            ]
 
         rule = SampleRule(
             graph.n_nodes,
@@ -267,10 +267,15 @@ class MotifInfluenceMaximizer(BaseEstimator):
                 if name == "joint":
                     value += getattr(first[name], f"lower_{self.lower_bound}").interval.high
                 optimum = min(optimum, value / factor)
+        bounds = judge(best, keys[1])
+        lower, upper = (
+            getattr(bounds, f"{side}_{getattr(self, f'{side}_bound')}") for side in ("lower", "upper")
+        )
         return MotifSeeds(
             seeds=labels[best],
             chosen_by=best,
-            bounds=judge(best, keys[1]),
+            bounds=bounds,
+            tau=_ratio(lower.mean, upper.mean),
             candidates={name: (labels[name], first[name]) for name in covers},
             gains=table.total_value * covers[best].gains,
             n_samples=sum(selection.n_samples for selection in selections.values()),

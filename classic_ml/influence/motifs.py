@@ -41,7 +41,9 @@ class Motif:
                 f"threshold = {self.threshold} of motif {_short(self.nodes)} is more than its {len(self.nodes)} nodes"
             )
         if not (np.isfinite(self.value) and self.value > 0):
-            raise ValueError(f"value = {self.value} of motif {_short(self.nodes)} must be positive and finite")
+            raise ValueError(
+                f"value = {self.value} of motif {_short(self.nodes)} must be positive and finite"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +194,9 @@ def scc_motifs(
     graph = as_graph(graph)
     at_least("min_size", min_size, 1)
     at_least("max_size", graph.n_nodes if max_size is None else max_size, min_size)
-    links = coo_array((np.ones(graph.n_edges, np.int8), (graph.sources, graph.targets)), shape=(graph.n_nodes,) * 2)
+    links = coo_array(
+        (np.ones(graph.n_edges, np.int8), (graph.sources, graph.targets)), shape=(graph.n_nodes,) * 2
+    )
     _, component = connected_components(links.tocsr(), connection="strong")
     order = np.argsort(component, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(component[order])) + 1)
@@ -219,7 +223,9 @@ def random_connected_motifs(
     starts = np.flatnonzero(np.bincount(component)[component] >= size)
     if not len(starts):
         raise ValueError(f"size = {size}: no connected component of the graph has that many nodes")
-    return [_motif(graph, _grow(links, int(rng.choice(starts)), size, rng), threshold) for _ in range(n_motifs)]
+    return [
+        _motif(graph, _grow(links, int(rng.choice(starts)), size, rng), threshold) for _ in range(n_motifs)
+    ]
 
 
 def _grow(links: Any, start: int, size: int, rng: np.random.Generator) -> list[int]:
@@ -235,7 +241,9 @@ def _grow(links: Any, start: int, size: int, rng: np.random.Generator) -> list[i
 def _undirected(graph: InfluenceGraph) -> Any:
     from scipy.sparse import coo_array
 
-    links = coo_array((np.ones(graph.n_edges), (graph.sources, graph.targets)), shape=(graph.n_nodes,) * 2).tocsr()
+    links = coo_array(
+        (np.ones(graph.n_edges), (graph.sources, graph.targets)), shape=(graph.n_nodes,) * 2
+    ).tocsr()
     return (links + links.T).tocsr()
 
 
