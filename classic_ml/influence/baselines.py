@@ -1,4 +1,7 @@
-"""The seed choices that LB-MOIM is measured against. Each returns `n_seeds` labels, best first; ties to the first label."""
+"""The seed choices that LB-MOIM is measured against.
+
+Each returns `n_seeds` labels, best first; among equals the first label.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from classic_ml.influence.graph import InfluenceGraph, LinearThresholdGraph
 
@@ -18,7 +20,7 @@ def load_edge_list(
 
     Fields are separated by spaces, tabs or commas; lines that begin with # or % are comments; further columns (a
     timestamp, say) are left out. Nodes are integers where all are, else strings. Self-loops and, without weights,
-    repeated edges are dropped. Weights of an edge are 1/indegree of its target, `weighted` those of the file as they are.
+    repeated edges are dropped. The weight of an edge is 1/indegree of its target, or (`weighted`) the file's as it is.
 
     Raises:
         ValueError: a line with too few fields or a weight that is no number, naming file and line; no edges;
@@ -29,8 +31,8 @@ def load_edge_list(
     targets: list[str] = []
     weights: list[float] = []
     fields = 3 if weighted else 2
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-    with opened as lines:
+    opener: Callable[..., IO[str]] = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             text = line.strip()
             if not text or text[0] in _COMMENTS:

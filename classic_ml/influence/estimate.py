@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from classic_ml.influence.graph import InfluenceGraph, as_graph, check_cascade
-from classic_ml.influence.motifs import Motif, MotifTable
+from classic_ml.influence.motifs import NO_MOTIFS, Motif, MotifTable
 from classic_ml.random_state import RandomState, as_seed
 from interp.core.device import derive_seed
 from interp.core.intervals import Interval
@@ -70,6 +70,14 @@ class MotifInfluence:
     upper_min: Estimate
     upper_any: Estimate
     n_samples: int = 0
+
+    @classmethod
+    def of(
+        cls, means: Float[np.ndarray, " 5"], stderrs: Float[np.ndarray, " 5"], n_samples: int = 0
+    ) -> MotifInfluence:
+        """From values in the order of the fields."""
+        tree, seed, influence, least, some = (Estimate(float(m), float(e)) for m, e in zip(means, stderrs, strict=True))
+        return cls(tree, seed, influence, least, some, n_samples)
 
     def to_frame(self) -> pd.DataFrame:
         """A row per quantity: mean, stderr, low and high of its 95 % interval."""
@@ -197,8 +205,7 @@ def sampled_bounds(
     mean = sums / n_samples
     variance = np.maximum(squares / n_samples - mean**2, 0) * n_samples / (n_samples - 1)
     scale = table.total_value
-    rows = zip(scale * mean, scale * np.sqrt(variance / n_samples), strict=True)
-    return MotifInfluence(*(Estimate(float(m), float(e)) for m, e in rows), n_samples=n_samples)
+    return MotifInfluence.of(scale * mean, scale * np.sqrt(variance / n_samples), n_samples)
 
 
 def sampling_arguments(graph: InfluenceGraph, table: MotifTable, cascade: str) -> tuple[Any, ...]:
@@ -230,8 +237,7 @@ def _spread(
     graph: Any, seeds: Iterable[Hashable], n_runs: int, cascade: str, n_jobs: int, random_state: RandomState
 ) -> Spread:
     graph = as_graph(graph)
-    nothing = MotifTable(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0))
-    sizes, _, often = _forward(graph, nothing, graph.nodes(seeds), n_runs, cascade, n_jobs, random_state)
+    sizes, _, often = _forward(graph, NO_MOTIFS, graph.nodes(seeds), n_runs, cascade, n_jobs, random_state)
     return Spread(sizes, often / n_runs, graph.labels)
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from classic_ml.influence.coverage import check_n_seeds
-from classic_ml.influence.estimate import BOUNDS, Estimate, MotifInfluence
+from classic_ml.influence.estimate import BOUNDS, MotifInfluence
 from classic_ml.influence.graph import InfluenceGraph, as_graph, check_cascade
-from classic_ml.influence.motifs import Motif, MotifTable
+from classic_ml.influence.motifs import NO_MOTIFS, Motif, MotifTable
 from interp.core.messages import one_of
 
 MAX_LIVE_GRAPHS = 2e6
@@ -30,22 +30,14 @@ def exact_motif_influence(
     """
     graph = as_graph(graph)
     table = MotifTable.build(graph, motifs)
-    chosen = graph.nodes(seeds)
-    total = np.zeros(len(BOUNDS))
-    for live, probability in live_graphs(graph, cascade):
-        reach = _reach(graph, live)
-        total += [float(probability @ value) for value in _values(graph, table, live, reach, chosen).values()]
-    return MotifInfluence(*(Estimate(float(value)) for value in total))
+    values = exact_values(graph, table, [graph.nodes(seeds)], cascade)[0]
+    return MotifInfluence.of(values[: len(BOUNDS)], np.zeros(len(BOUNDS)))
 
 
 def exact_spread(graph: Any, seeds: Iterable[Hashable], *, cascade: str = "lt") -> float:
     """The expected number of active nodes. Raises as `exact_motif_influence` does."""
     graph = as_graph(graph)
-    chosen = graph.nodes(seeds)
-    return sum(
-        float(probability @ _reach(graph, live)[:, chosen].any(1).sum(1))
-        for live, probability in live_graphs(graph, cascade)
-    )
+    return float(exact_values(graph, NO_MOTIFS, [graph.nodes(seeds)], cascade)[0, -1])
 
 
 def brute_force(
@@ -59,18 +51,35 @@ def brute_force(
     one_of("objective", objective, OBJECTIVES)
     check_n_seeds(n_seeds, graph.n_nodes)
     table = MotifTable.build(graph, motifs)
-    sets = list(itertools.combinations(range(graph.n_nodes), n_seeds))
-    total = np.zeros(len(sets))
-    for live, probability in live_graphs(graph, cascade):
-        reach = _reach(graph, live)
-        for i, seeds in enumerate(sets):
-            chosen = np.array(seeds)
-            if objective == "spread":
-                total[i] += float(probability @ reach[:, chosen].any(1).sum(1))
-            else:
-                total[i] += float(probability @ _values(graph, table, live, reach, chosen)[objective])
+    sets = [np.array(seeds) for seeds in itertools.combinations(range(graph.n_nodes), n_seeds)]
+    total = exact_values(graph, table, sets, cascade)[:, OBJECTIVES.index(objective)]
     best = int(np.flatnonzero(total >= total.max() - 1e-12)[0])
     return [graph.labels[i] for i in sets[best]], float(total[best])
+
+
+def exact_values(
+    graph: InfluenceGraph, table: MotifTable, sets: Sequence[Int[np.ndarray, " k"]], cascade: str
+) -> Float[np.ndarray, "sets 6"]:
+    """A row per seed set (node numbers), a column per entry of `OBJECTIVES`."""
+    total = np.zeros((len(sets), len(OBJECTIVES)))
+    for live, probability in live_graphs(graph, cascade):
+        reach = _reach(graph, live)
+        roots = [_reach(graph, live, group)[:, group][:, :, group].sum(2) for group in table.groups]
+        for row, seeds in zip(total, sets, strict=True):
+            by_seed = reach[:, seeds]
+            for group, inner, need, value in zip(
+                table.groups, roots, table.thresholds, table.values, strict=True
+            ):
+                members = by_seed[:, :, group]
+                hit = members.any(1)
+                reached = hit.sum(1)
+                row[0] += value * (probability @ (hit & (inner >= need)).any(1))
+                row[1] += value * (probability @ (members.sum(2) >= need).any(1))
+                row[2] += value * (probability @ (reached >= need))
+                row[3] += value * (probability @ np.minimum(1, reached / need))
+                row[4] += value * (probability @ (reached > 0))
+            row[5] += probability @ by_seed.any(1).sum(1)
+    return total
 
 
 def live_graphs(
@@ -126,26 +135,3 @@ def _reach(
             reach[:, :, graph.targets[e]] |= reach[:, :, graph.sources[e]] & live[:, e, None]
         if (reach == before).all():
             return reach
-
-
-def _values(
-    graph: InfluenceGraph,
-    table: MotifTable,
-    live: Bool[np.ndarray, "c m"],
-    reach: Bool[np.ndarray, "c n n"],
-    seeds: Int[np.ndarray, " k"],
-) -> dict[str, Float[np.ndarray, " c"]]:
-    """Per live-edge graph the value of each bound, summed over motifs."""
-    total = {name: np.zeros(len(live)) for name in BOUNDS}
-    for i in range(len(table)):
-        members = table.members[table.ptr[i] : table.ptr[i + 1]]
-        need, value = table.thresholds[i], table.values[i]
-        by_seed = reach[:, seeds][:, :, members]
-        reached = by_seed.any(1)
-        roots = _reach(graph, live, members)[:, members][:, :, members].sum(2) >= need
-        total["lower_tree"] += value * (reached & roots).any(1)
-        total["lower_seed"] += value * (by_seed.sum(2) >= need).any(1)
-        total["influence"] += value * (reached.sum(1) >= need)
-        total["upper_min"] += value * np.minimum(1, reached.sum(1) / need)
-        total["upper_any"] += value * reached.any(1)
-    return total

@@ -29,7 +29,8 @@ class InfluenceGraph:
 
     Attributes:
         labels: the caller's name of node 0 .. n-1, sorted where they can be.
-        in_ptr, sources, weights: the edges into node v are in_ptr[v] : in_ptr[v + 1] of `sources` (rising) and `weights`.
+        in_ptr, sources, weights: the edges into node v are in_ptr[v] : in_ptr[v + 1] of `sources` (rising) and
+            `weights`.
 
     Raises:
         ValueError: a weight outside [0, 1], naming the edge.
@@ -168,9 +169,8 @@ class InfluenceGraph:
         """From the labels of both ends of every edge; `nodes` adds nodes without edges."""
         if len(sources) != len(targets):
             raise ValueError(f"sources has {len(sources)} entries and targets {len(targets)}")
-        ends = np.array([sources, targets])
-        if nodes is None and ends.dtype.kind in "iu":
-            known, places = np.unique(ends, return_inverse=True)
+        if nodes is None and _are_integers(sources) and _are_integers(targets):
+            known, places = np.unique(np.array([sources, targets], dtype=np.int64), return_inverse=True)
             pairs = places.reshape(2, -1).T
             labels = known.tolist()
         else:
@@ -269,6 +269,12 @@ def as_graph(graph: Any) -> InfluenceGraph:
             f"graph is a {type(graph).__name__}: give an InfluenceGraph, or a graph of networkx or igraph"
         )
     return reader(graph)
+
+
+def _are_integers(labels: Sequence[Any]) -> bool:
+    if isinstance(labels, np.ndarray):
+        return labels.dtype.kind in "iu"
+    return set(map(type, labels)) <= {int}
 
 
 def sorted_labels(labels: Iterable[Hashable]) -> list[Any]:

@@ -464,7 +464,8 @@ def _has(ptr, neighbours, v, u):  # type: ignore[no-untyped-def]
 def larger_cliques(cliques, ptr, neighbours):  # type: ignore[no-untyped-def]
     """Cliques [c j] -> cliques [c' j + 1], flat: every neighbour of the last node that is one of all the others, too.
 
-    Returns an array and how much of it is in use. Neighbours are of an acyclic orientation, so that each clique comes once.
+    Returns an array and how much of it is in use. Neighbours are of an acyclic orientation, so that each clique
+    comes once.
     """
     size = cliques.shape[1]
     out, total = np.empty(1024, np.int32), 0

@@ -2,8 +2,8 @@
 
 Zhou, Cao, Liao, Mao 2024, "Motif-oriented influence maximization for viral marketing in large-scale social networks",
 NeurIPS. The problem, that both kinds of bound are maximised, the form of the guarantee and the complexity are the
-paper's. Its own construction of the lower bound was not available to us: "tree" is how we read its "r-spanning tree inside
-the motif", and the default "seed" is ours, provably at least as tight.
+paper's. Its own construction of the lower bound was not available to us: "tree" is how we read its "r-spanning tree"
+inside the motif, and the default "seed" is ours, provably at least as tight.
 """
 
 from __future__ import annotations
@@ -110,17 +110,18 @@ class MotifInfluenceMaximizer(BaseEstimator):
     """Choose k seeds whose cascade activates as much motif value as possible.
 
     A motif counts when at least `threshold` of its members are active, which is neither sub- nor supermodular in the
-    seeds. Bounds of it are submodular; they are maximised greedily on reverse samples of motifs, as many as IMM asks for.
-    With probability 1 - eta^-ell (eta motifs) strategy "lower" has f(S) >= (L(S*) / f(S*)) (1 - 1/e - epsilon) f(S*), and
-    "upper" f(S) >= (f(S) / U(S)) (1 - 1/e - epsilon) f(S*). Time O((k + ell)(m + eta) log eta / epsilon^2).
+    seeds. Bounds of it are submodular; they are maximised greedily on reverse samples of motifs, as many as IMM asks
+    for. With probability 1 - eta^-ell (eta motifs), strategy "lower" has f(S) >= L(S*)/f(S*) (1 - 1/e - epsilon) f(S*),
+    "upper" f(S) >= f(S)/U(S) (1 - 1/e - epsilon) f(S*). Time O((k + ell)(m + eta) log eta / epsilon^2).
 
     Args:
         n_seeds: k.
         strategy: "lower" or "upper" bound, "joint" (their sum in one pass), or "sandwich": lower, upper, and greedy on
             the influence itself with the lower's samples, the best by an independent estimate.
-        lower_bound: "seed", some single seed reaches the threshold; or "tree", some reached member does inside the motif
-            (our reading of the paper). "seed" is at least as tight.
-        upper_bound: "any", a member is reached (the paper's super node); or "min", min(1, reached / threshold), tighter.
+        lower_bound: "seed", some single seed reaches the threshold; or "tree", some reached member does inside the
+            motif (our reading of the paper). "seed" is at least as tight.
+        upper_bound: "any", a member is reached (the paper's super node); or "min", min(1, reached / threshold), which
+            is at least as tight.
         epsilon: in (0, 1 - 1/e).
         ell: exponent of the failure probability.
         cascade: "lt" (linear threshold) or "ic" (independent cascade).
@@ -166,8 +167,8 @@ class MotifInfluenceMaximizer(BaseEstimator):
     def fit(self, graph: Any, motifs: Iterable[Motif]) -> MotifInfluenceMaximizer:
         """Choose seeds of an `InfluenceGraph`, or of a networkx or igraph graph with weights 1/indegree.
 
-        Raises ValueError for k outside 1 .. n, epsilon outside (0, 1 - 1/e), no motifs, members outside the graph, weights
-        that don't suit the cascade.
+        Raises ValueError for k outside 1 .. n, epsilon outside (0, 1 - 1/e), no motifs, members outside the graph,
+        weights that don't suit the cascade.
         """
         self._check_parameters()
         graph = as_graph(graph)
@@ -175,8 +176,8 @@ class MotifInfluenceMaximizer(BaseEstimator):
         check_cascade(graph, self.cascade)
         table = MotifTable.build(graph, motifs)
         keys = streams(self.random_state, "maximise", 6)
-        kinds = {"lower": (self.lower_bound,), "upper": (self.upper_bound,)}
-        kinds["joint"] = kinds["lower"] + kinds["upper"]
+        both = (self.lower_bound, self.upper_bound)
+        kinds = {"lower": both[:1], "upper": both[1:], "joint": both}
         names = ("lower", "upper") if self.strategy == "sandwich" else (self.strategy,)
         selections = {
             name: self._select(graph, table, kinds[name], keys[2 * i : 2 * i + 2])

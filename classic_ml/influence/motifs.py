@@ -100,12 +100,20 @@ class MotifTable:
     def cumulative(self) -> Float[np.ndarray, " motifs"]:
         return np.cumsum(self.values)
 
+    @property
+    def groups(self) -> list[Int[np.ndarray, " size"]]:
+        """The members of every motif."""
+        return np.split(self.members, self.ptr[1:-1])[: len(self)]
+
     def by_node(self, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
         """Pointers [n + 1] and the motifs of each node."""
         order = np.argsort(self.members, kind="stable")
         owner = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.ptr))
         pointers = np.concatenate([[0], np.cumsum(np.bincount(self.members, minlength=n_nodes))])
         return pointers.astype(np.int64), owner[order]
+
+
+NO_MOTIFS = MotifTable(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0))
 
 
 def strongly_connected(
