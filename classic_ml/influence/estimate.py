@@ -76,7 +76,9 @@ class MotifInfluence:
         cls, means: Float[np.ndarray, " 5"], stderrs: Float[np.ndarray, " 5"], n_samples: int = 0
     ) -> MotifInfluence:
         """From values in the order of the fields."""
-        tree, seed, influence, least, some = (Estimate(float(m), float(e)) for m, e in zip(means, stderrs, strict=True))
+        tree, seed, influence, least, some = (
+            Estimate(float(m), float(e)) for m, e in zip(means, stderrs, strict=True)
+        )
         return cls(tree, seed, influence, least, some, n_samples)
 
     def to_frame(self) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from classic_ml.influence.motifs import NO_MOTIFS, Motif, MotifTable
 from interp.core.messages import one_of
 
 MAX_LIVE_GRAPHS = 2e6
-_AT_ONCE = 2**15  # live-edge graphs in memory
+_AT_ONCE, _SETS_AT_ONCE = 2**13, 128  # live-edge graphs, and seed sets, in memory
 OBJECTIVES = (*BOUNDS, "spread")
 
 
@@ -62,23 +62,27 @@ def exact_values(
 ) -> Float[np.ndarray, "sets 6"]:
     """A row per seed set (node numbers), a column per entry of `OBJECTIVES`."""
     total = np.zeros((len(sets), len(OBJECTIVES)))
+    chosen = np.zeros((len(sets), graph.n_nodes), np.float32)
+    for row, seeds in zip(chosen, sets, strict=True):
+        row[seeds] = 1
     for live, probability in live_graphs(graph, cascade):
         reach = _reach(graph, live)
         roots = [_reach(graph, live, group)[:, group][:, :, group].sum(2) for group in table.groups]
-        for row, seeds in zip(total, sets, strict=True):
-            by_seed = reach[:, seeds]
-            for group, inner, need, value in zip(
-                table.groups, roots, table.thresholds, table.values, strict=True
-            ):
-                members = by_seed[:, :, group]
-                hit = members.any(1)
-                reached = hit.sum(1)
-                row[0] += value * (probability @ (hit & (inner >= need)).any(1))
-                row[1] += value * (probability @ (members.sum(2) >= need).any(1))
-                row[2] += value * (probability @ (reached >= need))
-                row[3] += value * (probability @ np.minimum(1, reached / need))
-                row[4] += value * (probability @ (reached > 0))
-            row[5] += probability @ by_seed.any(1).sum(1)
+        for start in range(0, len(sets), _SETS_AT_ONCE):
+            part = slice(start, start + _SETS_AT_ONCE)
+            active = chosen[part] @ reach.astype(np.float32) > 0  # [graphs, sets, n]
+            value = total[part]
+            value[:, 5] += probability @ active.sum(2)
+            motifs = zip(table.groups, roots, table.thresholds, table.values, strict=True)
+            for group, inner, need, worth in motifs:
+                members = active[:, :, group]
+                reached = members.sum(2)
+                alone = reach[:, :, group].sum(2) >= need  # [graphs, n]: by which single seed
+                value[:, 0] += worth * (probability @ (members & (inner >= need)[:, None]).any(2))
+                value[:, 1] += worth * (probability @ (alone.astype(np.float32) @ chosen[part].T > 0))
+                value[:, 2] += worth * (probability @ (reached >= need))
+                value[:, 3] += worth * (probability @ np.minimum(1, reached / need))
+                value[:, 4] += worth * (probability @ (reached > 0))
     return total
 
 

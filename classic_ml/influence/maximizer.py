@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("lower", "upper", "joint", "sandwich")
 LOWER_BOUNDS, UPPER_BOUNDS = ("seed", "tree"), ("any", "min")
-REPORT_SAMPLES = 50_000  # fresh ones, on which an answer is judged
+REPORT_SAMPLES = 10_000  # fresh ones at least, on which an answer is judged
 
 
 @dataclass(frozen=True)
 class MotifSeeds:
-    """An answer, judged on samples that had no part in choosing it.
+    """An answer, judged on samples that had no part in choosing it: as many as it was chosen on, 10,000 at least.
 
     Attributes:
         seeds: labels in the order of choice.
@@ -207,14 +207,14 @@ class MotifInfluenceMaximizer(BaseEstimator):
         return self
 
     def score(self, graph: Any, motifs: Iterable[Motif]) -> float:
-        """The influence of the seeds, estimated anew, on this graph and these motifs."""
+        """The influence of the seeds on this graph and these motifs, from as many samples as fit's report, fresh ones."""
         check_is_fitted(self)
         graph = as_graph(graph)
         table = MotifTable.build(graph, motifs)
         key = streams(self.random_state, "score", 1)[0]
         seeds = graph.nodes(self.seeds_, "seeds_")
-        bounds = sampled_bounds(graph, table, seeds, REPORT_SAMPLES, key, self.cascade, self.n_jobs)
-        return bounds.influence.mean
+        n_fresh = self.result_.bounds.n_samples
+        return sampled_bounds(graph, table, seeds, n_fresh, key, self.cascade, self.n_jobs).influence.mean
 
     def _check_parameters(self) -> None:
         one_of("strategy", self.strategy, STRATEGIES)
@@ -255,9 +255,9 @@ class MotifInfluenceMaximizer(BaseEstimator):
         keys: list[np.uint64],
     ) -> MotifSeeds:
         def judge(name: str, key: np.uint64) -> MotifInfluence:
-            chosen = covers[name].nodes
-            return sampled_bounds(graph, table, chosen, REPORT_SAMPLES, key, self.cascade, self.n_jobs)
+            return sampled_bounds(graph, table, covers[name].nodes, n_fresh, key, self.cascade, self.n_jobs)
 
+        n_fresh = max(REPORT_SAMPLES, *(selection.n_samples for selection in selections.values()))
         first = {name: judge(name, keys[0]) for name in covers}
         best = max(first, key=lambda name: first[name].influence.mean)  # among equals the first
         labels = {name: [graph.labels[i] for i in cover.nodes] for name, cover in covers.items()}

@@ -81,8 +81,8 @@ def test_best_sets_of_the_examples() -> None:
 
 @pytest.mark.parametrize("cascade", ["lt", "ic"])
 def test_random_graphs_against_fractions(cascade) -> None:
-    sets = [(), (0,), (2, 4), (1, 3, 5)]
-    for seed in range(3):
+    sets = [(0,), (2, 4), (1, 3, 5)]
+    for seed in range(2):
         edges, motifs = worlds.random_world(seed, cascade=cascade)
         ours = all_values(edges, motifs, sets, cascade)
         for row, seeds in zip(ours, sets, strict=True):

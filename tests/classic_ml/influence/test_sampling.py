@@ -30,11 +30,11 @@ def near(estimate: Estimate, exact: float) -> bool:
 
 @pytest.mark.parametrize("cascade", ["lt", "ic"])
 def test_both_directions_agree_with_exact_values(cascade) -> None:
-    for seed in range(3):
+    for seed in range(2):
         edges, motifs = worlds.random_world(seed + 10, cascade=cascade)
         graph, seeds = worlds.as_graph(edges, cascade=cascade), (1, 4)
         exact = {name: float(value) for name, value in worlds.values(edges, motifs, seeds, cascade).items()}
-        bounds = estimate_bounds(graph, motifs, seeds, 40_000, cascade=cascade, random_state=seed)
+        bounds = estimate_bounds(graph, motifs, seeds, 20_000, cascade=cascade, random_state=seed)
         for name in BOUNDS:
             assert near(getattr(bounds, name), exact[name]), name
         options = {"method": "forward", "cascade": cascade, "random_state": seed}
@@ -43,9 +43,8 @@ def test_both_directions_agree_with_exact_values(cascade) -> None:
         spread = simulate(graph, seeds, 20_000, random_state=seed)
         assert near(spread.estimate, exact["spread"])
         assert spread.activation.sum() == pytest.approx(spread.sizes.mean())
-        for v in range(6):
-            alone = float(worlds.values(edges, [Motif((v,), 1)], seeds, cascade)["influence"])
-            assert spread.activation[v] == pytest.approx(alone, abs=5 * 0.5 / 20_000**0.5)
+        for v, alone in worlds.activation(edges, seeds, cascade).items():
+            assert spread.activation[v] == pytest.approx(float(alone), abs=5 * 0.5 / 20_000**0.5)
 
 
 def test_example_b_backwards_and_forwards() -> None:
@@ -71,11 +70,11 @@ def test_members_of_a_motif_share_one_draw() -> None:
 
 def test_different_samples_share_nothing() -> None:
     graph, motifs = worlds.as_graph(worlds.C[0]), worlds.C[1]
-    rows = sample_motif_rr(graph, motifs, 50_000, "any", random_state=2)
+    rows = sample_motif_rr(graph, motifs, 10_000, "any", random_state=2)
     seen = np.array([0 in rows.nodes[a:b] for a, b in zip(rows.row_ptr[:-1], rows.row_ptr[1:], strict=True)])
     centred = seen - seen.mean()
     for lag in (1, 2, 7):
-        assert abs((centred[lag:] * centred[:-lag]).mean() / centred.var()) < 5 / 50_000**0.5
+        assert abs((centred[lag:] * centred[:-lag]).mean() / centred.var()) < 5 / 10_000**0.5
 
 
 def test_a_chain_that_closes_a_cycle_stops_and_counts_its_seed() -> None:

@@ -91,6 +91,15 @@ def values(edges: Edges, motifs: list[Motif], seeds: Iterable[int], cascade: str
     return total
 
 
+def activation(edges: Edges, seeds: Iterable[int], cascade: str = "lt") -> dict[int, F]:
+    """How likely each node is to be active."""
+    total = {node: F(0) for edge in edges for node in edge}
+    for p, live in live_graphs(edges, cascade):
+        for v in reached(seeds, live):
+            total[v] += p
+    return total
+
+
 def random_world(seed: int, n: int = 6, cascade: str = "lt") -> tuple[Edges, list[Motif]]:
     """Up to two edges into every node (about eight edges in all for "ic"), three motifs with values."""
     rng = np.random.default_rng(seed)
