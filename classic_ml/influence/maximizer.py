@@ -207,7 +207,7 @@ class MotifInfluenceMaximizer(BaseEstimator):
         return self
 
     def score(self, graph: Any, motifs: Iterable[Motif]) -> float:
-        """The influence of the seeds on this graph and these motifs, from as many samples as fit's report, fresh ones."""
+        """The influence of the seeds on this graph and these motifs, from as many fresh samples as fit's report."""
         check_is_fitted(self)
         graph = as_graph(graph)
         table = MotifTable.build(graph, motifs)
