@@ -1,13 +1,13 @@
 """What choosing seeds for motifs costs, how it grows with the edges, and how simulation compares with cynetdiff.
 
 growth   Power-law graphs (`networkx.powerlaw_cluster_graph(n, 5, 0.5)`) of up to one million undirected edges, n / 2
-         triangles, 50 seeds, epsilon 0.3: building the arrays, finding the triangles, and fitting by strategy. The largest
-         one is also fitted on two threads, for its wall time and the process's largest memory.
-peer     Linear threshold runs from ten seeds on a Barabasi-Albert graph of 20,000 nodes: ours forwards, cynetdiff's, and
-         reverse samples of 5,000 edge motifs. Both spreads are given, so that it is seen that they agree.
+         triangles, 50 seeds, epsilon 0.3: building the arrays, finding the triangles, and fitting by strategy. The
+         largest one is also fitted on two threads, for its wall time and the process's largest memory.
+peer     Linear threshold runs from ten seeds on a Barabasi-Albert graph of 20,000 nodes: ours forwards, cynetdiff's,
+         and reverse samples of 5,000 edge motifs. Both spreads are given: they must agree.
 
-Times are CPU seconds unless they say wall; exponents are slopes of log time against log edges. Without cynetdiff its row
-is left out:
+Times are CPU seconds unless they say wall; exponents are slopes of log time against log edges. Without cynetdiff its
+row is left out:
 
     pip install --target peers --no-deps cynetdiff
     PYTHONPATH=.:peers python benchmarks/influence.py --out benchmarks/results/influence
@@ -142,8 +142,9 @@ def report(found: dict[str, Any]) -> str:
         lines += ["| samples of the sandwich | " + " | ".join(samples) + " | |"]
         lines += ["| its influence | " + " | ".join(row["sandwich influence"] for row in rows) + " | |", ""]
         lines += [
-            f"The largest on two threads (sandwich): {two['wall']:.1f} s wall, {two['cpu']:.1f} CPU s, at a load average "
-            f"of {two['load']:.1f}. Largest memory of the process, networkx included: {found['growth']['peak_gib']:.2f} GiB."
+            f"The largest on two threads (sandwich): {two['wall']:.1f} s wall, {two['cpu']:.1f} CPU s, at a load "
+            f"average of {two['load']:.1f}. Largest memory of the process, networkx included: "
+            f"{found['growth']['peak_gib']:.2f} GiB."
         ]
     if "peer" in found:
         lines += ["", "## Simulation beside cynetdiff", "", found["runs"]["peer"], ""]
@@ -171,9 +172,10 @@ def main() -> None:
     args = parser.parse_args()
     facts = environment()
     versions = ", ".join(f"{name} {facts['versions'][name]}" for name in ("numpy", "numba"))
+    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
     run = (
-        f"{os.cpu_count()} cores, {facts['platform']}, Python {facts['python']}, {versions}, networkx {nx.__version__}. "
-        f"Load average at the start {os.getloadavg()[0]:.1f}. Command: `{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}`"
+        f"{os.cpu_count()} cores, {facts['platform']}, Python {facts['python']}, {versions}, networkx "
+        f"{nx.__version__}. Load average at the start {os.getloadavg()[0]:.1f}. Command: `{command}`"
     )
     path = args.out.with_suffix(".json")
     found = json.loads(path.read_text()) if path.exists() else {"runs": {}}
