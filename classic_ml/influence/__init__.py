@@ -6,7 +6,7 @@ Modules:
     exact, estimate: what seeds are worth, by enumeration and by sampling, with the bounds around it.
     coverage, imm, maximizer: reverse samples of motifs, greedy choice, how many samples it needs, LB-MOIM.
     baselines, comparison, influence_plots: other choices, side by side, figures.
-    loops: the compiled part.
+    loops, greedy_loops, clique_loops: the compiled parts.
 """
 
 from classic_ml.influence.baselines import (

@@ -134,7 +134,7 @@ def greedy_max_coverage(
     Within 1 - 1/e of the best for every kind but "exact", which is not submodular. Raises ValueError for k outside
     1 .. n, collections of different graphs, or "exact" and "min" mixed.
     """
-    from classic_ml.influence.loops import greedy
+    from classic_ml.influence.greedy_loops import greedy
 
     parts = [collections] if isinstance(collections, RRCollection) else list(collections)
     if not parts:

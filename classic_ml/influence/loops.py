@@ -1,15 +1,17 @@
-"""The compiled loops: cascades backwards from motifs and forwards from seeds, greedy coverage, cliques.
+"""The compiled loops of sampling: cascades backwards from motifs and forwards from seeds.
 
 Every random choice is a hash of (stream, sample, node or edge), so members of one motif share the choices of their
-sample without a table of them, and a sample is the same whoever draws it and when. All in one file because numba's
-cache on disk watches the file of the function it compiled only. Importing this module imports numba: do so inside
-functions.
+sample without a table of them, and a sample is the same whoever draws it and when. Importing this module imports numba:
+do so inside functions. numba's cache on disk watches the file of the function it compiled only: after a change of
+`grown`, touch this one.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
+
+from classic_ml.influence.clique_loops import grown
 
 SEED, TREE, ANY, MEMBERS = range(4)
 
@@ -117,17 +119,6 @@ def _reach_inside(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def _grown(a, size):  # type: ignore[no-untyped-def]
-    """`a` with room for `size` entries."""
-    if size <= a.size:
-        return a
-    more = np.empty(max(size, 2 * a.size), np.int32)
-    for i in range(a.size):
-        more[i] = a[i]
-    return more
-
-
-@njit(nogil=True, cache=True)
 def draw(  # type: ignore[no-untyped-def]
     kind, stream, first, last, independent, in_ptr, sources, odds, motif_ptr, members, thresholds, cumulative
 ):
@@ -178,11 +169,11 @@ def draw(  # type: ignore[no-untyped-def]
                 members[j], key, independent, in_ptr, sources, odds, mark, stamp, queue, inside, 0
             )
             if kind == MEMBERS:
-                nodes = _grown(nodes, total + count)
+                nodes = grown(nodes, total + count)
                 for q in range(count):
                     nodes[total] = queue[q]
                     total += 1
-                lengths = _grown(lengths, rows + 1)
+                lengths = grown(lengths, rows + 1)
                 lengths[rows] = count
                 rows += 1
                 continue
@@ -196,7 +187,7 @@ def draw(  # type: ignore[no-untyped-def]
                 times[u] += 1
         if kind != MEMBERS:
             need = thresholds[motif] if kind == SEED else 1
-            nodes = _grown(nodes, total + entries)
+            nodes = grown(nodes, total + entries)
             before = total
             for q in range(entries):
                 if times[entry[q]] >= need:
@@ -317,201 +308,3 @@ def simulate(  # type: ignore[no-untyped-def]
         sizes[run - first] = count
         gains[run - first] = gain
     return sizes, gains, often
-
-
-@njit(nogil=True, cache=True)
-def _contribute(
-    s, sign, truncated, nodes, row_ptr, sample_ptr, need, weight, covered, reached, fresh, touched, gain
-):  # type: ignore[no-untyped-def]
-    """Add (or take away) what sample s gives every node that it does not yet owe to the seeds."""
-    left = need[s] - reached[s]
-    if left <= 0:
-        return
-    count = 0
-    for row in range(sample_ptr[s], sample_ptr[s + 1]):
-        if covered[row]:
-            continue
-        for q in range(row_ptr[row], row_ptr[row + 1]):
-            u = nodes[q]
-            if fresh[u] == 0:
-                touched[count] = u
-                count += 1
-            fresh[u] += 1
-    for q in range(count):
-        u = touched[q]
-        if truncated:
-            gain[u] += sign * weight[s] * min(left, fresh[u]) / need[s]
-        elif fresh[u] >= left:
-            gain[u] += sign * weight[s]
-        fresh[u] = 0
-
-
-@njit(nogil=True, cache=True)
-def greedy(nodes, row_ptr, sample_ptr, need, weight, truncated, n, k):  # type: ignore[no-untyped-def]
-    """k nodes, each the one that adds most; among equals the smallest. Returns them and what each added.
-
-    A sample is worth its weight once `need` of its rows hold a seed, truncated: weight * min(1, rows / need).
-    """
-    n_rows = row_ptr.size - 1
-    index_ptr = np.zeros(n + 1, np.int64)
-    for q in range(nodes.size):
-        index_ptr[nodes[q] + 1] += 1
-    for v in range(n):
-        index_ptr[v + 1] += index_ptr[v]
-    at = np.empty(n, np.int64)
-    for v in range(n):
-        at[v] = index_ptr[v]
-    rows_of = np.empty(nodes.size, np.int32)
-    for row in range(n_rows):
-        for q in range(row_ptr[row], row_ptr[row + 1]):
-            rows_of[at[nodes[q]]] = row
-            at[nodes[q]] += 1
-    sample_of = np.empty(n_rows, np.int32)
-    for s in range(need.size):
-        for row in range(sample_ptr[s], sample_ptr[s + 1]):
-            sample_of[row] = s
-    gain, fresh, touched = np.zeros(n), np.zeros(n, np.int32), np.empty(n, np.int32)
-    covered, reached, chosen = (
-        np.zeros(n_rows, np.bool_),
-        np.zeros(need.size, np.int32),
-        np.zeros(n, np.bool_),
-    )
-    for s in range(need.size):
-        _contribute(
-            s,
-            1.0,
-            truncated,
-            nodes,
-            row_ptr,
-            sample_ptr,
-            need,
-            weight,
-            covered,
-            reached,
-            fresh,
-            touched,
-            gain,
-        )
-    picks, gains = np.empty(k, np.int32), np.empty(k)
-    for step in range(k):
-        best = -1.0
-        for v in range(n):
-            if not chosen[v] and gain[v] > best:
-                best = gain[v]
-        v, room = 0, 1e-9 * max(best, 1.0)  # sums of weights carry rounding
-        while chosen[v] or gain[v] < best - room:
-            v += 1
-        chosen[v] = True
-        picks[step], gains[step] = v, gain[v]
-        q = index_ptr[v]
-        while q < index_ptr[v + 1]:
-            s = sample_of[rows_of[q]]
-            if reached[s] >= need[s]:
-                q += 1
-                continue
-            _contribute(
-                s,
-                -1.0,
-                truncated,
-                nodes,
-                row_ptr,
-                sample_ptr,
-                need,
-                weight,
-                covered,
-                reached,
-                fresh,
-                touched,
-                gain,
-            )
-            while q < index_ptr[v + 1] and sample_of[rows_of[q]] == s:
-                if not covered[rows_of[q]]:
-                    covered[rows_of[q]] = True
-                    reached[s] += 1
-                q += 1
-            _contribute(
-                s,
-                1.0,
-                truncated,
-                nodes,
-                row_ptr,
-                sample_ptr,
-                need,
-                weight,
-                covered,
-                reached,
-                fresh,
-                touched,
-                gain,
-            )
-    return picks, gains
-
-
-@njit(nogil=True, cache=True)
-def _has(ptr, neighbours, v, u):  # type: ignore[no-untyped-def]
-    """Whether u is in the rising row of v."""
-    low, high = ptr[v], ptr[v + 1]
-    while low < high:
-        middle = (low + high) // 2
-        if neighbours[middle] < u:
-            low = middle + 1
-        else:
-            high = middle
-    return low < ptr[v + 1] and neighbours[low] == u
-
-
-@njit(nogil=True, cache=True)
-def larger_cliques(cliques, ptr, neighbours):  # type: ignore[no-untyped-def]
-    """Cliques [c j] -> cliques [c' j + 1], flat: every neighbour of the last node that is one of all the others, too.
-
-    Returns an array and how much of it is in use. Neighbours are of an acyclic orientation, so that each clique
-    comes once.
-    """
-    size = cliques.shape[1]
-    out, total = np.empty(1024, np.int32), 0
-    for c in range(cliques.shape[0]):
-        last = cliques[c, size - 1]
-        for q in range(ptr[last], ptr[last + 1]):
-            w = neighbours[q]
-            whole = True
-            for i in range(size - 1):
-                if not _has(ptr, neighbours, cliques[c, i], w):
-                    whole = False
-                    break
-            if whole:
-                out = _grown(out, total + size + 1)
-                for i in range(size):
-                    out[total + i] = cliques[c, i]
-                out[total + size] = w
-                total += size + 1
-    return out, total
-
-
-@njit(nogil=True, cache=True)
-def edges_inside(in_ptr, sources, motif_ptr, members):  # type: ignore[no-untyped-def]
-    """The edges of the motifs' induced subgraphs as pairs of places in `members`: source, target, source, ...
-
-    Returns an array and how much of it is in use.
-    """
-    n = in_ptr.size - 1
-    inside, place = np.zeros(n, np.int32), np.empty(n, np.int32)
-    out, total = np.empty(1024, np.int32), 0
-    for i in range(motif_ptr.size - 1):
-        first, end = motif_ptr[i], motif_ptr[i + 1]
-        for j in range(first, end):
-            inside[members[j]] = i + 1
-            place[members[j]] = j
-        for j in range(first, end):
-            v = members[j]
-            out = _grown(out, total + 2 * (end - first))
-            if in_ptr[v + 1] - in_ptr[v] > 8 * (end - first):
-                for i_other in range(first, end):
-                    if _has(in_ptr, sources, v, members[i_other]):
-                        out[total], out[total + 1] = i_other, j
-                        total += 2
-            else:
-                for e in range(in_ptr[v], in_ptr[v + 1]):
-                    if inside[sources[e]] == i + 1:
-                        out[total], out[total + 1] = place[sources[e]], j
-                        total += 2
-    return out, total

@@ -123,7 +123,7 @@ def strongly_connected(
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    from classic_ml.influence.loops import edges_inside
+    from classic_ml.influence.clique_loops import edges_inside
 
     flat, used = edges_inside(graph.in_ptr, graph.sources, ptr, members)
     edges = flat[:used].reshape(-1, 2)
@@ -154,7 +154,7 @@ def clique_motifs(
 
     Raises ValueError where there are fewer than `n_motifs`.
     """
-    from classic_ml.influence.loops import larger_cliques
+    from classic_ml.influence.clique_loops import larger_cliques
 
     at_least("size", size, 2)
     graph = as_graph(graph)
