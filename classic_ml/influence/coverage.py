@@ -156,9 +156,13 @@ def greedy_max_coverage(
             for part, factor in zip(parts, factors, strict=True)
         ]
     )
+    heaviest = float(weight.max())
+    if not (min(factors) >= 0 and 0 < heaviest < np.inf):
+        raise ValueError(f"weights = {factors} must not be negative, nor all 0")
+    weight = weight / heaviest
     arrays = (whole.nodes, whole.row_ptr, whole.sample_ptr, whole.need, weight)
     picks, gains = greedy(*arrays, "min" in kinds, len(whole.labels), n_seeds)
-    return Cover(picks, gains / longest)
+    return Cover(picks, gains * heaviest / longest)
 
 
 def joined(parts: Sequence[RRCollection]) -> RRCollection:

@@ -66,29 +66,16 @@ def greedy(nodes, row_ptr, sample_ptr, need, weight, truncated, n, k):  # type: 
         np.zeros(need.size, np.int32),
         np.zeros(n, np.bool_),
     )
+    state = (truncated, nodes, row_ptr, sample_ptr, need, weight, covered, reached, fresh, touched, gain)
     for s in range(need.size):
-        _contribute(
-            s,
-            1.0,
-            truncated,
-            nodes,
-            row_ptr,
-            sample_ptr,
-            need,
-            weight,
-            covered,
-            reached,
-            fresh,
-            touched,
-            gain,
-        )
+        _contribute(s, 1.0, *state)
     picks, gains = np.empty(k, np.int32), np.empty(k)
     for step in range(k):
         best = -1.0
         for v in range(n):
             if not chosen[v] and gain[v] > best:
                 best = gain[v]
-        v, room = 0, 1e-9 * max(best, 1.0)  # sums of weights carry rounding
+        v, room = 0, 1e-9 * max(best, 1.0)  # sums of weights, of at most 1, carry rounding
         while chosen[v] or gain[v] < best - room:
             v += 1
         chosen[v] = True
@@ -99,39 +86,11 @@ def greedy(nodes, row_ptr, sample_ptr, need, weight, truncated, n, k):  # type: 
             if reached[s] >= need[s]:
                 q += 1
                 continue
-            _contribute(
-                s,
-                -1.0,
-                truncated,
-                nodes,
-                row_ptr,
-                sample_ptr,
-                need,
-                weight,
-                covered,
-                reached,
-                fresh,
-                touched,
-                gain,
-            )
-            while q < index_ptr[v + 1] and sample_of[rows_of[q]] == s:
-                if not covered[rows_of[q]]:
-                    covered[rows_of[q]] = True
-                    reached[s] += 1
-                q += 1
-            _contribute(
-                s,
-                1.0,
-                truncated,
-                nodes,
-                row_ptr,
-                sample_ptr,
-                need,
-                weight,
-                covered,
-                reached,
-                fresh,
-                touched,
-                gain,
-            )
+            for sign in (-1.0, 1.0):
+                _contribute(s, sign, *state)
+                while sign < 0 and q < index_ptr[v + 1] and sample_of[rows_of[q]] == s:
+                    if not covered[rows_of[q]]:
+                        covered[rows_of[q]] = True
+                        reached[s] += 1
+                    q += 1
     return picks, gains

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("lower", "upper", "joint", "sandwich")
 LOWER_BOUNDS, UPPER_BOUNDS = ("seed", "tree"), ("any", "min")
-REPORT_SAMPLES = 10_000  # fresh ones at least, on which an answer is judged
+REPORT_SAMPLES = (10_000, 100_000)  # least and most on which an answer is judged, all fresh
 
 
 @dataclass(frozen=True)
 class MotifSeeds:
-    """An answer, judged on samples that had no part in choosing it: as many as it was chosen on, 10,000 at least.
+    """An answer, judged on samples that had no part in choosing it (as many, but 10,000 to 100,000).
 
     Attributes:
         seeds: labels in the order of choice.
@@ -257,7 +257,8 @@ class MotifInfluenceMaximizer(BaseEstimator):
         def judge(name: str, key: np.uint64) -> MotifInfluence:
             return sampled_bounds(graph, table, covers[name].nodes, n_fresh, key, self.cascade, self.n_jobs)
 
-        n_fresh = max(REPORT_SAMPLES, *(selection.n_samples for selection in selections.values()))
+        n_chosen_on = max(selection.n_samples for selection in selections.values())
+        n_fresh = int(np.clip(n_chosen_on, *REPORT_SAMPLES))
         first = {name: judge(name, keys[0]) for name in covers}
         best = max(first, key=lambda name: first[name].influence.mean)  # among equals the first
         labels = {name: [graph.labels[i] for i in cover.nodes] for name, cover in covers.items()}

@@ -34,7 +34,7 @@ def plain_greedy(parts: list[RRCollection], weights: list[float], k: int) -> lis
             if v not in seeds
         }
         best = max(value.values())
-        seeds.append(min(v for v in value if value[v] >= best - 1e-9))
+        seeds.append(min(v for v in value if value[v] >= best * (1 - 1e-9)))
     return seeds
 
 
@@ -57,7 +57,7 @@ def test_greedy_is_the_plain_one(kind) -> None:
 @pytest.mark.parametrize("kinds", [("seed", "any"), ("tree", "min"), ("any", "exact")])
 def test_several_collections_are_weighed(kinds) -> None:
     parts = [collection(kinds[0], 1, 100), collection(kinds[1], 1, 150)]
-    for weights in ([1.0, 1.0], [0.1, 2.0]):
+    for weights in ([1.0, 1.0], [0.1, 2.0], [1e-12, 0.0]):
         cover = greedy_max_coverage(parts, 3, weights)
         assert cover.nodes.tolist() == plain_greedy(parts, weights, 3)
         expected = sum(w * plain_worth(c, cover.nodes.tolist()) for c, w in zip(parts, weights, strict=True))
@@ -99,6 +99,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         (lambda: greedy_max_coverage([c, other], 1), "different graphs"),
         (lambda: greedy_max_coverage([c], 1, [1, 2]), "weights has 2 entries for 1 collections"),
         (lambda: greedy_max_coverage([collection("min"), collection("exact")], 1), "mix the kinds"),
+        (lambda: greedy_max_coverage([c, c], 1, [1, -1]), "must not be negative"),
         (lambda: greedy_max_coverage(c, 0), "n_seeds = 0 must be at least 1"),
         (lambda: greedy_max_coverage(c, 8), "n_seeds = 8 is more than"),
     ):
