@@ -16,8 +16,8 @@ exact values worked out by hand, and, on Les Miserables and the karate club, tho
 Each check prints expected beside measured with PASS or FAIL. Times are CPU seconds of all threads; part H gives
 the wall time as well. Everything goes to OUT. Exit code 1 when a check fails.
 
-    python scripts/reproduce/motif_influence.py            # all, about four CPU minutes, half of it making H's graph
-    python scripts/reproduce/motif_influence.py --quick    # A to G, about one
+    python scripts/reproduce/motif_influence.py            # all, about three CPU minutes
+    python scripts/reproduce/motif_influence.py --quick    # A to G, about half a minute
 """
 
 from __future__ import annotations

@@ -83,10 +83,11 @@ def test_ties_go_to_the_first_label_even_when_nothing_is_left_to_cover() -> None
 
 
 def test_empty_rows_count_in_the_denominator() -> None:
-    c = collection("tree", 0, 300)
+    edges, motifs = worlds.C  # with probability (3/4)^2 neither member listens to the other
+    c = sample_motif_rr(worlds.as_graph(edges), motifs, 300, "tree", random_state=0)
     empty = (np.diff(c.row_ptr) == 0).mean()
-    assert 0 < empty < 1
-    assert c.coverage(range(7)) == pytest.approx(1 - empty)
+    assert empty == pytest.approx(9 / 16, abs=5 * 0.5 / 300**0.5)
+    assert c.coverage(range(3)) == pytest.approx(1 - empty)
     assert len(c) == 300
     assert c.nbytes == 4 * len(c.nodes) + 8 * 301 + 8 * 301 + 4 * 300
 

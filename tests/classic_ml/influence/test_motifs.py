@@ -85,7 +85,7 @@ def test_a_loose_motif_is_told_and_a_strong_one_is_not(directed) -> None:
     rng = np.random.default_rng(0)
     groups = [tuple(rng.choice(25, size, replace=False).tolist()) for size in rng.integers(1, 12, 60)]
     loose = [g for g in groups if not nx.is_strongly_connected(directed.subgraph(g))]
-    assert 5 < len(loose) < 55
+    assert 0 < len(loose) < 60
     with pytest.warns(UserWarning, match=f"{len(loose)} of 60 motifs are not strongly connected"):
         MotifTable.build(graph, [Motif(group, 1) for group in groups])
     with warnings.catch_warnings():
