@@ -50,8 +50,9 @@ def from_dict(cls: type[T], mapping: Mapping[str, Any], *, where: str = "") -> T
     """
     if not isinstance(mapping, Mapping):
         raise TypeError(f"{where or cls.__name__}: expected a mapping, got {mapping!r}")
-    if hasattr(cls, "from_mapping"):
-        return cls.from_mapping(mapping, where=where)  # type: ignore[no-any-return]
+    own_way: Any = getattr(cls, "from_mapping", None)
+    if own_way is not None:
+        return own_way(mapping, where=where)  # type: ignore[no-any-return]
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     prefix = f"{where}." if where else ""
     for key in mapping:

@@ -172,8 +172,8 @@ class SAETrainConfig:
         shape = {"d_in": 1, **given.pop("form")}
         form = from_dict(kind.config_class, shape, where=f"{prefix}form")
         loss = from_dict(_loss_class(kind), given.pop("loss"), where=f"{prefix}loss")
-        groups = {
-            name: from_dict(group, given.pop(name, {}), where=f"{prefix}{name}")  # type: ignore[arg-type]
+        groups: dict[str, Any] = {
+            name: from_dict(group, given.pop(name, {}), where=f"{prefix}{name}")
             for name, group in _SHARED.items()
         }
         given.pop("architecture")
@@ -239,7 +239,9 @@ def configure(arguments: Mapping[str, Any]) -> SAETrainConfig:
     What isn't given comes from the architecture's recipe, then from the fields' defaults. Raises ValueError naming
     an unknown field and the nearest known one.
     """
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()
+    }
     kind = _trainable(given.pop("architecture", "gated"))
     groups = option_groups(kind.architecture)
     owner = {

@@ -255,10 +255,8 @@ def _result(
     for name, value in whole.items():
         setattr(result, name, value)
     told = ("ce_spliced", "loss_recovered", "loss_recovered_mean")
-    result.parts = tuple(
-        replace(part, **{name: found[name] for name in told})
-        for part, found in zip(result.parts, parts, strict=True)
-    )
+    measured: list[dict[str, Any]] = [{name: found[name] for name in told} for found in parts]
+    result.parts = tuple(replace(part, **found) for part, found in zip(result.parts, measured, strict=True))
     return result
 
 

@@ -39,7 +39,9 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
         found[name] = float(value) if isinstance(value, str) and _is_number(value) else value
         if group is not None:
             groups[name] = group
-    named = {"run": RunConfig, **option_groups(found.get("architecture", "gated"))} if groups else {}
+    named: dict[str, Any] = (
+        {"run": RunConfig, **option_groups(found.get("architecture", "gated"))} if groups else {}
+    )
     for name, group in groups.items():
         if group not in named:
             raise ValueError(f"--set {group}.{name}: no such group; {nearest(group, named)}")

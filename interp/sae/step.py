@@ -183,7 +183,7 @@ class TrainStep:
         if self.options is None:
             losses = self._by_autograd(x, weight, target, silent)
         elif self._in_place and route != "dense":
-            how = {"target": target, "dead": silent, "guess": self._guess}
+            how: dict[str, Any] = {"target": target, "dead": silent, "guess": self._guess}
             losses = load_backend(route).update(
                 self.sae.params(), x, weight, self.options, self._adam(lr), **how
             )

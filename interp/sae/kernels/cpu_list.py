@@ -126,10 +126,10 @@ class _Selection:
 
         heaps, *others = map_threads(walk, cuts[:-1], cuts[1:])
         for other in others:
-            cpu_loops.merge_largest(*heaps, *other)
+            cpu_loops.merge_largest(*heaps, *other)  # type: ignore[call-arg]
         count, latent_ptr = int((heaps[0] > 0).sum()), np.zeros(self.F + 1, np.int64)
         tokens, values = np.empty(count, np.int32), np.empty(count, self.bias.dtype)
-        cpu_loops.list_heaps(*heaps, latent_ptr, tokens, values)
+        cpu_loops.list_heaps(*heaps, latent_ptr, tokens, values)  # type: ignore[call-arg]
         return _indexed(latent_ptr, tokens, values, self.n)
 
     def _of_batch(self, wanted: int, guess: float | None) -> OpenGates | None:

@@ -192,9 +192,10 @@ def _plan_code(
         z, limits = p + b_enc[of_entry], theta[of_entry]
         n_open = int((z > limits).sum())
         fired = np.bincount(of_entry[f != 0], minlength=len(b_enc))
-        entries = (torch.from_numpy(a) for a in (z, beta, limits))
+        entries = tuple(torch.from_numpy(a) for a in (z, beta, limits))
         per_open = count_weight(n_open / max(n, 1), n, l1, options)
-        beta, through_theta = (t.numpy().astype(dtype) for t in jump_cotangents(*entries, per_open, rule))
+        through = jump_cotangents(entries[0], entries[1], entries[2], per_open, rule)
+        beta, through_theta = (t.numpy().astype(dtype) for t in through)
         jumps["threshold"] = np.bincount(of_entry, through_theta, len(b_enc))
 
     sums = np.empty((2, len(b_enc)))

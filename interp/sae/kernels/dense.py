@@ -86,7 +86,7 @@ def code_loss(
         part = f[:, :end] @ params.W_dec[:end] if prefixes.by == "latent" else _first(f, end) @ params.W_dec
         residuals.append(part + base)
         errors.append(scale * residuals[-1].pow(2).sum())
-    reconstruction = sum(w * error for w, error in zip(prefixes.weights, errors, strict=True))
+    reconstruction = torch.stack([w * error for w, error in zip(prefixes.weights, errors, strict=True)]).sum()
     sparsity = code_sparsity(z, f, params, options)
     auxiliary = torch.zeros_like(sparsity)
     if dead is not None and len(dead):

@@ -281,7 +281,10 @@ def code_token_pass(
     latents, tokens = gates.latent_of_entry(), gates.tokens.long()
     z = gates.values + params.b_enc[latents]
     theta = None if params.threshold is None else params.threshold[latents]
-    f = z if not isinstance(options.rule, Window) else torch.where(z > theta, z, 0)
+    f = z
+    if isinstance(options.rule, Window):
+        assert theta is not None
+        f = torch.where(z > theta, z, 0)
     prefix, count = prefix_of_entries(f, gates, options.prefixes)
     rows = tokens * count + prefix
     weights = y.new_tensor(options.prefixes.weights if options.prefixes else (1.0,))
@@ -318,6 +321,7 @@ def code_token_pass(
         sparsity = open_gates if options.sparsity == "l0" else (open_gates / target_l0 - 1).pow(2)
     beta, through_theta = dots, None
     if isinstance(options.rule, Window):
+        assert theta is not None
         per_open = count_weight(float(open_gates), n, l1, options)
         beta, through_theta = jump_cotangents(z, dots, theta, per_open, options.rule)
     fired = f != 0
