@@ -126,7 +126,7 @@ class _Selection:
 
         heaps, *others = map_threads(walk, cuts[:-1], cuts[1:])
         for other in others:
-            cpu_loops.merge_largest(*heaps, *other)  # type: ignore[call-arg]
+            cpu_loops.merge_largest(*heaps, *other)
         count, latent_ptr = int((heaps[0] > 0).sum()), np.zeros(self.F + 1, np.int64)
         tokens, values = np.empty(count, np.int32), np.empty(count, self.bias.dtype)
         cpu_loops.list_heaps(*heaps, latent_ptr, tokens, values)  # type: ignore[call-arg]
