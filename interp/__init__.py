@@ -20,6 +20,8 @@ _PUBLIC = {
     "GatedSAE": "interp.sae.architectures.gated",
     "StandardSAE": "interp.sae.architectures.standard",
     "load_sae": "interp.sae.loading",
+    "register_architecture": "interp.sae.registry",
+    "push_to_hub": "interp.sae.formats.hub",
     "train": "interp.sae.training",
     "evaluate": "interp.sae.evaluate",
     "report": "interp.sae.dashboard.report_folder",

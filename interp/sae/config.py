@@ -169,7 +169,8 @@ class SAETrainConfig:
             raise ValueError(f"missing key '{where and where + '.'}{missing[0]}' for {cls.__name__}")
         kind = _trainable(given["architecture"])
         prefix = f"{where}." if where else ""
-        form = from_dict(kind.config_class, {"d_in": 1, **given.pop("form")}, where=f"{prefix}form")
+        shape = {"d_in": 1, **given.pop("form")}
+        form = from_dict(kind.config_class, shape, where=f"{prefix}form")
         loss = from_dict(_loss_class(kind), given.pop("loss"), where=f"{prefix}loss")
         groups = {
             name: from_dict(group, given.pop(name, {}), where=f"{prefix}{name}")  # type: ignore[arg-type]

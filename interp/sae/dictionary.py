@@ -18,6 +18,7 @@ from interp.core.device import resolve_dtype
 from interp.core.identity import Identity
 from interp.core.messages import at_least, one_of
 from interp.sae.codes import SparseCodes
+from interp.sae.foreign import Foreign, ForeignForm
 from interp.sae.kernels import dense
 from interp.sae.kernels.autograd import sparse_loss
 from interp.sae.kernels.backend import Grads, Params
@@ -101,6 +102,7 @@ class Dictionary(nn.Module, ABC):
             for inference only.
         unit_norm: whether training keeps decoder rows at unit norm; asked of the loss's options.
         resamples: whether dead latents can be pointed elsewhere by `interp.sae.resampling`.
+        foreign: what it is in other libraries' formats. It is not inherited: a subclass is another function.
         sites: of how many sites' rows, side by side, it is trained: ``"one"``; a ``"pair"``, of which it maps the
             first to the second; ``"several"``, which it reads and decodes at once.
 
@@ -114,6 +116,7 @@ class Dictionary(nn.Module, ABC):
     encoder_matrices: ClassVar[tuple[str, ...]]
     latent_vectors: ClassVar[tuple[str, ...]]
     resamples: ClassVar[bool] = True
+    foreign: ClassVar[Foreign] = {}
     sites: ClassVar[str] = "one"
 
     W_dec: nn.Parameter
@@ -370,6 +373,28 @@ class Dictionary(nn.Module, ABC):
         """The same function as a JumpReLU dictionary, where there is one."""
         raise TypeError(f"a {self.architecture} dictionary has no JumpReLU form")
 
+    @classmethod
+    def foreign_forms(cls, format: str) -> tuple[ForeignForm, ...]:
+        """The kinds of another library's format that this architecture is."""
+        return tuple(vars(cls).get("foreign", {}).get(format, ()))
+
+    def as_foreign(self, format: str) -> Dictionary:
+        """The dictionary of the same function that is written for this one in another library's format.
+
+        Itself, where it is one of the format's kinds, else its JumpReLU form. Raises ValueError or TypeError where
+        there is none.
+        """
+        if any(form.holds(self.cfg) for form in self.foreign_forms(format)):
+            return self
+        return self.to_jumprelu()
+
+    def set_centring_(self, centred: bool) -> None:
+        """Take `b_dec` out of the biases, or put it in, so that `apply_b_dec_to_input` changes and nothing else."""
+        if centred != self.cfg.apply_b_dec_to_input:
+            raise ValueError(
+                f"apply_b_dec_to_input = {not centred} of a {self.architecture} SAE can't change"
+            )
+
     def open_gates(self, x: Float[Tensor, "n d"]) -> int | None:
         """Number of open gates on some rows, where an architecture has gates apart from its codes."""
         return None
@@ -463,6 +488,12 @@ class Dictionary(nn.Module, ABC):
         if metadata is not None:
             self.metadata = metadata
         return write_pretrained(self, folder)
+
+    def push_to_hub(self, repo: str, **how: Any) -> str:
+        """Upload it to the Hugging Face hub; see `interp.sae.formats.hub.push_to_hub`."""
+        from interp.sae.formats.hub import push_to_hub
+
+        return push_to_hub(self, repo, **how)
 
     @classmethod
     def from_pretrained(

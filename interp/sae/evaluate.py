@@ -17,9 +17,8 @@ from interp.activations.text import Documents, DocumentStream, TokenContexts
 from interp.core.messages import one_of
 from interp.core.progress import progress as progress_bar
 from interp.models.fingerprint import of_other_weights
-from interp.models.sites import Site
+from interp.models.sites import Site, is_site
 from interp.sae.evaluation_rows import Batches, contexts_of, stream_rows
-from interp.sae.foreign import parses
 from interp.sae.measured import Measured
 from interp.sae.rows import TrainedRows
 from interp.sae.scores import SAEEvaluation
@@ -326,7 +325,7 @@ def _differs(
     """In what an evaluation is not of the SAE where, and as, it was trained."""
     known, found = sae.metadata, []
     trained = _trained_at(sae)
-    if trained and all(map(parses, trained)) and tuple(map(Site.parse, trained)) != place.sites:
+    if trained and all(map(is_site, trained)) and tuple(map(Site.parse, trained)) != place.sites:
         found.append(f"at {' + '.join(map(str, place.sites))}, trained at {' + '.join(trained)}")
     if of_other_weights(known.model_fingerprint, fingerprint):
         found.append(f"{model.name} has other weights than the model it was trained on ({known.model_name})")

@@ -8,6 +8,7 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.models.sites import Site, is_site
 from interp.sae.dictionary import Dictionary
 from interp.sae.metrics import FiringStats, ReconstructionStats, density_histogram
 from interp.sae.scores import PartScores, SAEEvaluation
@@ -64,14 +65,11 @@ class Measured:
         self.open_gates += gates or 0
         if first and len(x) and self.reconstruction.fvu > 1 and not self._part:
             logger.warning(
-                "FVU is %.3g on the first %d rows of %s, worse than the mean would be. The SAE was trained "
-                "on %s: check the site, the model and the scale of the activations",
+                "FVU is %.3g on the first %d rows of %s, worse than the mean would be: %s",
                 self.reconstruction.fvu,
                 self.reconstruction.n,
                 where,
-                " + ".join(self.sae.metadata.sites)
-                or self.sae.metadata.site
-                or "a site that it doesn't name",
+                _likely(self.sae, where),
             )
         return decoded
 
@@ -131,3 +129,18 @@ class Measured:
             PartScores(one.name, one.sae.cfg.d_sae, one.firing.l0, one.reconstruction.fvu)
             for one in self.parts
         ]
+
+
+def _likely(sae: Dictionary, given: str) -> str:
+    """What is probably wrong where a dictionary doesn't reconstruct the activations of a site at all."""
+    trained = " + ".join(sae.metadata.sites) or sae.metadata.site
+    folder = sae.metadata.extra.get("folder")
+    if not trained:
+        named = f", but its folder is {folder!r}" if folder else ""
+        return f"the SAE doesn't say at which site it was trained{named}; check the site"
+    same = (
+        Site.parse(trained) == Site.parse(given) if is_site(trained) and is_site(given) else trained == given
+    )
+    if same:
+        return "the SAE was trained there, so check the model and the scale of the activations"
+    return f"the SAE was trained at {trained}, which is the likely site; give its activations"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 import torch
@@ -80,3 +80,10 @@ class OneCode(Dictionary):
 
     def params(self) -> CodeParams:
         return CodeParams(W_enc=self.W_enc, W_dec=self.W_dec, b_enc=self.b_enc, b_dec=self.b_dec)
+
+    @torch.no_grad()
+    def set_centring_(self, centred: bool) -> None:
+        """As every dictionary's: ``W (x - b_dec) + b = W x + (b - W b_dec)``."""
+        if centred != self.cfg.apply_b_dec_to_input:
+            self.b_enc.add_((self.W_enc @ self.b_dec) * (1.0 if centred else -1.0))
+            self.cfg = replace(self.cfg, apply_b_dec_to_input=centred)

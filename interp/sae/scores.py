@@ -140,7 +140,8 @@ class SAEEvaluation:
     def n_dead(self) -> int:
         return self.density.n_dead
 
-    def _cells(self) -> list[tuple[str, str, str]]:
+    def cells(self) -> list[tuple[str, str, str]]:
+        """Label, value and explanation of each figure that was measured."""
         return [
             (label, form.format(value), note)
             for attribute, label, form, note in ROWS
@@ -161,7 +162,7 @@ class SAEEvaluation:
         )
 
     def __str__(self) -> str:
-        cells = self._cells()
+        cells = self.cells()
         wide, wide_value = max(len(c[0]) for c in cells), max(len(c[1]) for c in cells)
         lines = [f"  {label:<{wide}}  {value:>{wide_value}}  {note}" for label, value, note in cells]
         return "\n".join([self.caption, *lines, *(f"  {part}" for part in self.parts)])
@@ -175,7 +176,7 @@ class SAEEvaluation:
         table.add_column("metric")
         table.add_column("value", justify="right")
         table.add_column("", style="dim")
-        for row in self._cells():
+        for row in self.cells():
             table.add_row(*row)
         for part in self.parts:
             table.add_row(part.name, f"{part.fvu:.4f}", str(part))

@@ -22,7 +22,8 @@ from interp.core.runtime import Runtime
 from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.config import RunConfig, StartConfig, configure
-from interp.sae.interchange import save_dictionary_learning, save_saelens
+from interp.sae.formats.dictionary_learning import save_dictionary_learning
+from interp.sae.formats.saelens import save_saelens
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
 from interp.sae.metrics import fvu
@@ -185,7 +186,7 @@ def test_10_nothing_is_read_out_of_a_folders_name(tmp_path):
 
 def test_11_training_needs_no_tracker_plots_or_language_model_library():
     code = (
-        "import sys, interp.sae.training, interp.sae.loading, interp.sae.interchange; "
+        "import sys, interp.sae.training, interp.sae.loading, interp.sae.formats.saelens; "
         "heavy = ['wandb', 'transformers', 'transformer_lens', 'datasets', 'matplotlib', 'pandas', 'triton', 'numba']; "
         "print([name for name in heavy if name in sys.modules])"
     )

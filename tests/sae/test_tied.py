@@ -12,9 +12,9 @@ from interp.core.callbacks import Callback
 from interp.core.trainer import Trainer
 from interp.sae.architectures.tied import TiedSAE, TiedSAEConfig
 from interp.sae.dictionary import Dictionary
-from interp.sae.dictionary_learning import load_dictionary_learning, save_dictionary_learning
+from interp.sae.formats.dictionary_learning import load_dictionary_learning, save_dictionary_learning
+from interp.sae.formats.saelens import load_saelens, save_saelens
 from interp.sae.loading import load_sae
-from interp.sae.saelens import load_saelens, save_saelens
 from interp.sae.step import make_step
 from interp.sae.training import train
 from tests.sae.sparse_world import sparse_rows

@@ -9,22 +9,50 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.messages import at_least, one_of
-from interp.sae.architectures.topk import auxk
+from interp.sae.architectures.topk import AuxKLoss
 from interp.sae.dictionary import DictionaryConfig
-from interp.sae.kernels.dead import NORMALIZATIONS, AuxK
+from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
+from interp.sae.kernels.dead import AuxK
 from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
-from interp.sae.kernels.lists import REDUCTIONS, Losses, LossOptions
+from interp.sae.kernels.lists import Losses, LossOptions
 from interp.sae.kernels.rules import BatchTopK
 from interp.sae.metadata import SAEMetadata
 from interp.sae.one_code import OneCode
 from interp.sae.registry import register_architecture
+
+
+def whole_k(cfg: BatchTopKConfig) -> bool:
+    """Whether a batch's tokens have a whole number of latents each, and latents compete by z."""
+    return float(cfg.k).is_integer() and not cfg.rescale_by_decoder_norm
+
+
+def _measured(theta: float) -> float:
+    if theta <= 0:
+        raise ValueError(
+            f"its threshold is {theta:g}: training ended before it was measured, and without it a token's code "
+            "would depend on its batch"
+        )
+    return theta
+
+
+# What other libraries keep of a training by batches. SAELens reads it as a checkpoint only, and dictionaries for use as
+# jumprelu.
+SAELENS_VALUES = (
+    ForeignValue("k", "k"),
+    ForeignValue("rescale_by_decoder_norm", "rescale_acts_by_decoder_norm", required=False),
+    ForeignValue("theta", "topk_threshold", torch.float64, to_ours=_measured),
+)
+DICTIONARY_LEARNING_VALUES = (
+    ForeignValue("k", "k", required=False, to_theirs=int),
+    ForeignValue("k", "k", torch.int32, to_theirs=int),
+    ForeignValue("theta", "threshold", torch.float32, to_ours=_measured),
+)
 
 _KEPT = 0.999  # of the threshold's running average, a step
 
@@ -47,26 +75,6 @@ class BatchTopKConfig(DictionaryConfig):
             raise ValueError(f"k = {self.k} must lie between 0 and the d_sae = {self.d_sae} latents")
 
 
-@dataclass(frozen=True)
-class BatchTopKLoss:
-    """``mean_n |x_hat - x|^2 + auxk_coefficient AuxK``; the fields are `TopKLoss`'s."""
-
-    auxk_coefficient: float = 1 / 32
-    auxk_k: int | None = None
-    auxk_normalization: str = "residual"
-    mse_reduction: str = "sum"
-
-    def __post_init__(self) -> None:
-        one_of("auxk_normalization", self.auxk_normalization, NORMALIZATIONS)
-        one_of("mse_reduction", self.mse_reduction, REDUCTIONS)
-        if self.auxk_coefficient < 0:
-            raise ValueError(f"auxk_coefficient = {self.auxk_coefficient} must not be negative")
-        if self.auxk_k is not None:
-            at_least("auxk_k", self.auxk_k, 1)
-
-    weight = 0.0  # of a sparsity term: there is none
-
-
 @register_architecture
 class BatchTopKSAE(OneCode):
     """``f = ReLU(z)`` where it is among a batch's largest (training) or above `theta` (whenever it is used).
@@ -77,7 +85,27 @@ class BatchTopKSAE(OneCode):
 
     architecture = "batchtopk"
     config_class = BatchTopKConfig
-    loss_class = BatchTopKLoss
+    loss_class = AuxKLoss
+    foreign: ClassVar[Foreign] = {
+        "saelens": (
+            ForeignForm(
+                "batchtopk",
+                {"W_enc*": "W_enc", "b_enc": "b_enc", "W_dec": "W_dec", "b_dec": "b_dec"},
+                values=SAELENS_VALUES,
+                written=False,
+            ),
+        ),
+        "dictionary_learning": (
+            ForeignForm(
+                "BatchTopKSAE",
+                {"W_enc": "encoder.weight", "b_enc": "encoder.bias", "W_dec*": "decoder.weight"}
+                | {"b_dec": "b_dec"},
+                fixed={"apply_b_dec_to_input": True},
+                values=DICTIONARY_LEARNING_VALUES,
+                when=whole_k,
+            ),
+        ),
+    }
     cfg: BatchTopKConfig
     theta_sum: Tensor
     theta_weight: Tensor
@@ -114,31 +142,28 @@ class BatchTopKSAE(OneCode):
             self.theta_sum.mul_(_KEPT).add_((1 - _KEPT) * losses.smallest)
             self.theta_weight.mul_(_KEPT).add_(1 - _KEPT)
 
-    def threshold(self) -> Float[Tensor, " F"]:
-        """`theta` as a threshold of each pre-activation."""
+    def thresholds(self) -> Float[Tensor, " F"]:
+        """`theta` for each pre-activation."""
         theta = torch.full_like(self.b_enc, self.theta)
         return theta / self.decoder_norms() if self.cfg.rescale_by_decoder_norm else theta
 
-    def thresholds(self) -> Float[Tensor, " F"]:
-        return self.threshold()
-
     def code(self, xc: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
         z = self.pre_activations(xc)
-        return torch.where(z > self.threshold().detach(), z, 0)
+        return torch.where(z > self.thresholds().detach(), z, 0)
 
     @torch.no_grad()
     def sparse_code(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
-        return encode_jumprelu(self.W_enc, self.b_enc, xc, self.threshold())
+        return encode_jumprelu(self.W_enc, self.b_enc, xc, self.thresholds())
 
     @classmethod
     def recipe(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """As a TopK SAE's."""
         return {"beta1": 0.9, "grad_clip": 1.0}
 
-    def unit_norm(self, loss: Any) -> bool:
+    def unit_norm(self, loss: AuxKLoss) -> bool:
         return not self.cfg.rescale_by_decoder_norm
 
-    def loss_options(self, loss: Any) -> LossOptions:
+    def loss_options(self, loss: AuxKLoss) -> LossOptions:
         return LossOptions(
             sparsity="none",
             mse_reduction=loss.mse_reduction,
@@ -146,8 +171,8 @@ class BatchTopKSAE(OneCode):
             rule=BatchTopK(self.cfg.k, by_norm=self.cfg.rescale_by_decoder_norm),
         )
 
-    def dead_term(self, loss: Any) -> AuxK | None:
-        return auxk(loss, self.cfg)
+    def dead_term(self, loss: AuxKLoss) -> AuxK | None:
+        return loss.term(self.cfg.d_in)
 
     @property
     def trained_l0(self) -> float:

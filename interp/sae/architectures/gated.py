@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from interp.core.messages import one_of, warn_once
 from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
 from interp.sae.dictionary import Dictionary, DictionaryConfig
+from interp.sae.foreign import Foreign, ForeignForm
 from interp.sae.init import random_directions
 from interp.sae.kernels.inference import TokenCodes, encode_gated
 from interp.sae.kernels.lists import REDUCTIONS, WEIGHTED, GatedParams, LossOptions
@@ -96,6 +97,24 @@ class GatedSAE(Dictionary):
     loss_class = GatedLoss
     encoder_matrices = ("W_gate", "W_mag")
     latent_vectors = ("b_gate", "b_mag")
+    foreign: ClassVar[Foreign] = {
+        "saelens": (
+            ForeignForm(
+                "gated",
+                {"W_gate*": "W_enc", "W_dec": "W_dec", "b_dec": "b_dec"}
+                | {name: name for name in ("b_gate", "b_mag", "r_mag")},
+                fixed={"tied": True},
+            ),
+        ),
+        "dictionary_learning": (
+            ForeignForm(
+                "GatedAutoEncoder",
+                {"W_gate": "encoder.weight", "W_dec*": "decoder.weight", "b_dec": "decoder_bias"}
+                | {"b_gate": "gate_bias", "b_mag": "mag_bias", "r_mag": "r_mag"},
+                fixed={"tied": True, "apply_b_dec_to_input": True},
+            ),
+        ),
+    }
     cfg: GatedSAEConfig
 
     def __init__(
@@ -171,6 +190,18 @@ class GatedSAE(Dictionary):
         tile = max(64, _GATES_AT_ONCE // max(len(x), 1))
         pairs = zip(self.W_gate.split(tile), self.b_gate.split(tile), strict=True)
         return sum(int((xc @ W.T + b > 0).sum()) for W, b in pairs)
+
+    @torch.no_grad()
+    def set_centring_(self, centred: bool) -> None:
+        """As every dictionary's: ``W (x - b_dec) + b = W x + (b - W b_dec)``."""
+        if centred == self.cfg.apply_b_dec_to_input:
+            return
+        sign = 1.0 if centred else -1.0
+        scale = torch.ones_like(self.b_mag) if self.r_mag is None else self.r_mag.exp()
+        W_mag = self.W_gate if self.W_mag is None else self.W_mag
+        self.b_gate.add_((self.W_gate @ self.b_dec) * sign)
+        self.b_mag.add_((scale * (W_mag @ self.b_dec)) * sign)
+        self.cfg = replace(self.cfg, apply_b_dec_to_input=centred)
 
     @torch.no_grad()
     def to_jumprelu(self) -> JumpReLUSAE:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -16,12 +16,19 @@ from torch import Tensor, nn
 
 from interp.core.messages import one_of
 from interp.sae.dictionary import DictionaryConfig
+from interp.sae.foreign import Foreign, ForeignForm
 from interp.sae.kernels.dead import PreActivations
 from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
 from interp.sae.kernels.lists import OF_THE_JUMP, REDUCTIONS, CodeParams, Losses, LossOptions
 from interp.sae.kernels.rules import Window
 from interp.sae.one_code import OneCode
 from interp.sae.registry import register_architecture
+
+_THEIRS = {
+    "W_enc*": "W_enc",
+    "W_dec": "W_dec",
+    **{name: name for name in ("b_enc", "b_dec", "threshold")},
+}
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +95,13 @@ class JumpReLUSAE(OneCode):
     config_class = JumpReLUConfig
     loss_class = JumpReLULoss
     latent_vectors = ("b_enc", "threshold")
+    foreign: ClassVar[Foreign] = {
+        "saelens": (ForeignForm("jumprelu", _THEIRS),),
+        "dictionary_learning": (
+            ForeignForm("JumpReluAutoEncoder", _THEIRS, fixed={"apply_b_dec_to_input": False}),
+        ),
+        "gemma_scope": (ForeignForm("jump_relu", _THEIRS, fixed={"apply_b_dec_to_input": False}),),
+    }
     cfg: JumpReLUConfig
     threshold: nn.Parameter
 

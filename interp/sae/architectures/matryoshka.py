@@ -5,13 +5,23 @@ Bussmann et al. 2025, "Learning Multi-Level Features with Matryoshka Sparse Auto
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import accumulate
+from typing import Any, ClassVar
 
 import torch
 
-from interp.sae.architectures.batchtopk import BatchTopKConfig, BatchTopKLoss, BatchTopKSAE
+from interp.sae.architectures.batchtopk import (
+    DICTIONARY_LEARNING_VALUES,
+    SAELENS_VALUES,
+    BatchTopKConfig,
+    BatchTopKSAE,
+    whole_k,
+)
+from interp.sae.architectures.topk import AuxKLoss
 from interp.sae.dictionary import Dictionary
+from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
 from interp.sae.kernels.lists import LossOptions
 from interp.sae.kernels.rules import Prefixes
 from interp.sae.registry import register_architecture
@@ -38,7 +48,7 @@ class MatryoshkaConfig(BatchTopKConfig):
 
 
 @dataclass(frozen=True)
-class MatryoshkaLoss(BatchTopKLoss):
+class MatryoshkaLoss(AuxKLoss):
     """``sum_g w_g mean_n |x_hat_g - x|^2 + auxk_coefficient AuxK``, AuxK against the last residual.
 
     Attributes:
@@ -48,6 +58,26 @@ class MatryoshkaLoss(BatchTopKLoss):
     prefix_weights: tuple[float, ...] = ()
 
 
+def _sizes(widths: Sequence[int]) -> list[int]:
+    return [b - a for a, b in zip((0, *widths), widths, strict=False)]
+
+
+def _widths(sizes: Sequence[int]) -> list[int]:
+    return list(accumulate(sizes))
+
+
+def _their_weights(weights: Sequence[float]) -> list[float]:
+    return [w * len(weights) for w in weights]
+
+
+def _our_weights(weights: Sequence[float]) -> list[float]:
+    """dictionary_learning takes the mean over groups of what it has weighted already."""
+    return [w / len(weights) for w in weights]
+
+
+_MATRICES = {"W_enc*": "W_enc", "b_enc": "b_enc", "W_dec": "W_dec", "b_dec": "b_dec"}
+
+
 @register_architecture
 class MatryoshkaSAE(BatchTopKSAE):
     """A `BatchTopKSAE` whose latents are ordered in nested groups."""
@@ -55,9 +85,38 @@ class MatryoshkaSAE(BatchTopKSAE):
     architecture = "matryoshka"
     config_class = MatryoshkaConfig
     loss_class = MatryoshkaLoss
+    foreign: ClassVar[Foreign] = {
+        "saelens": (
+            ForeignForm(
+                "matryoshka_batchtopk",
+                _MATRICES,
+                values=(*SAELENS_VALUES, ForeignValue("widths", "matryoshka_widths")),
+                written=False,
+            ),
+        ),
+        "dictionary_learning": (
+            ForeignForm(
+                "MatryoshkaBatchTopKSAE",
+                _MATRICES,
+                fixed={"apply_b_dec_to_input": True},
+                values=(
+                    *DICTIONARY_LEARNING_VALUES,
+                    ForeignValue("widths", "group_sizes", torch.int64, to_ours=_widths, to_theirs=_sizes),
+                    ForeignValue(
+                        "loss.prefix_weights",
+                        "group_weights",
+                        required=False,
+                        to_ours=_our_weights,
+                        to_theirs=_their_weights,
+                    ),
+                ),
+                when=whole_k,
+            ),
+        ),
+    }
     cfg: MatryoshkaConfig
 
-    def loss_options(self, loss: MatryoshkaLoss) -> LossOptions:
+    def loss_options(self, loss: MatryoshkaLoss) -> LossOptions:  # type: ignore[override]
         widths = self.cfg.widths
         weights = loss.prefix_weights or (1.0,) * len(widths)
         if len(weights) != len(widths):

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from interp.core.messages import one_of
 from interp.sae.dictionary import DictionaryConfig
+from interp.sae.foreign import Foreign, ForeignForm
 from interp.sae.kernels.lists import REDUCTIONS, WEIGHTED, LossOptions
 from interp.sae.one_code import OneCode
 from interp.sae.registry import register_architecture
@@ -78,6 +79,29 @@ class StandardSAE(OneCode):
     architecture = "standard"
     config_class = StandardSAEConfig
     loss_class = StandardLoss
+    foreign: ClassVar[Foreign] = {
+        "saelens": (
+            ForeignForm(
+                "standard", {"W_enc*": "W_enc", "b_enc": "b_enc", "W_dec": "W_dec", "b_dec": "b_dec"}
+            ),
+        ),
+        "dictionary_learning": tuple(
+            ForeignForm(
+                kind,
+                {
+                    "W_enc": "encoder.weight",
+                    "b_enc": "encoder.bias",
+                    "W_dec*": "decoder.weight",
+                    "b_dec": bias,
+                },
+                fixed={"apply_b_dec_to_input": centred},
+            )
+            for kind, bias, centred in (
+                ("AutoEncoder", "bias", True),
+                ("AutoEncoderNew", "decoder.bias", False),
+            )
+        ),
+    }
     cfg: StandardSAEConfig
 
     @classmethod

@@ -142,6 +142,10 @@ class TiedSAE(Dictionary):
         sae.metadata = self.metadata
         return sae
 
+    def as_foreign(self, format: str) -> Dictionary:
+        """As every dictionary's, of the equal standard SAE."""
+        return self.to_standard().as_foreign(format)
+
     def to_jumprelu(self) -> JumpReLUSAE:
         """The same function as a JumpReLU SAE with thresholds 0."""
         return self.to_standard().to_jumprelu()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.core.messages import at_least, one_of
 from interp.sae.dictionary import Dictionary, DictionaryConfig
+from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
 from interp.sae.kernels.dead import NORMALIZATIONS, AuxK
 from interp.sae.kernels.inference import TokenCodes, encode_selected
 from interp.sae.kernels.lists import REDUCTIONS, LossOptions
@@ -50,24 +51,22 @@ class TopKConfig(DictionaryConfig):
 
 
 @dataclass(frozen=True)
-class TopKLoss:
+class AuxKLoss:
     """``mean_n |x_hat - x|^2 + auxk_coefficient AuxK``; nothing but the selection makes it sparse.
 
     Attributes:
         auxk_coefficient: weight of the dead latents' reconstruction of the residual; 0 for none.
         auxk_k: how many dead latents a token takes for it. None: d / 2.
         auxk_normalization: see `interp.sae.kernels.dead.AuxK`.
-        multi: add the reconstruction from the 4 k largest latents, at weight 1/8 (Multi-TopK).
-        hierarchical: the mean of the reconstructions from the 1, 2 ... k largest instead of that from k.
         mse_reduction: squared errors summed over the d dimensions (``"sum"``) or averaged (``"mean"``).
     """
 
     auxk_coefficient: float = 1 / 32
     auxk_k: int | None = None
     auxk_normalization: str = "residual"
-    multi: bool = False
-    hierarchical: bool = False
     mse_reduction: str = "sum"
+
+    weight: ClassVar[float] = 0.0  # of a sparsity term: there is none
 
     def __post_init__(self) -> None:
         one_of("auxk_normalization", self.auxk_normalization, NORMALIZATIONS)
@@ -76,10 +75,30 @@ class TopKLoss:
             raise ValueError(f"auxk_coefficient = {self.auxk_coefficient} must not be negative")
         if self.auxk_k is not None:
             at_least("auxk_k", self.auxk_k, 1)
+
+    def term(self, d: int) -> AuxK | None:
+        """What dead latents add, of activations of width d."""
+        if self.auxk_coefficient == 0:
+            return None
+        return AuxK(self.auxk_k or max(1, d // 2), self.auxk_coefficient, self.auxk_normalization)
+
+
+@dataclass(frozen=True)
+class TopKLoss(AuxKLoss):
+    """As `AuxKLoss`, with more than one budget where asked for.
+
+    Attributes:
+        multi: add the reconstruction from the 4 k largest latents, at weight 1/8 (Multi-TopK).
+        hierarchical: the mean of the reconstructions from the 1, 2 ... k largest instead of that from k.
+    """
+
+    multi: bool = False
+    hierarchical: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.multi and self.hierarchical:
             raise ValueError("multi and hierarchical: a loss is one of them")
-
-    weight = 0.0  # of a sparsity term: there is none
 
 
 @register_architecture
@@ -89,6 +108,45 @@ class TopKSAE(OneCode):
     architecture = "topk"
     config_class = TopKConfig
     loss_class = TopKLoss
+    foreign: ClassVar[Foreign] = {
+        "saelens": tuple(
+            ForeignForm(
+                kind,
+                {"W_enc*": "W_enc", "b_enc": "b_enc", "W_dec": "W_dec", "b_dec": "b_dec"},
+                fixed={"absolute": absolute},
+                values=(
+                    ForeignValue("k", "k"),
+                    ForeignValue("rescale_by_decoder_norm", "rescale_acts_by_decoder_norm", required=False),
+                ),
+            )
+            for kind, absolute in (("topk", False), ("abstopk", True))
+        ),
+        "dictionary_learning": (
+            ForeignForm(
+                "AutoEncoderTopK",
+                {"W_enc": "encoder.weight", "b_enc": "encoder.bias", "W_dec*": "decoder.weight"}
+                | {"b_dec": "b_dec"},
+                fixed={"absolute": False, "rescale_by_decoder_norm": False, "apply_b_dec_to_input": True},
+                values=(
+                    ForeignValue("k", "k"),
+                    ForeignValue("k", "k", torch.int32, required=False),
+                    # A threshold that it measures and, by default, doesn't use.
+                    ForeignValue(None, "threshold", torch.float32, required=False, default=-1.0),
+                ),
+            ),
+        ),
+        "sparsify": (
+            ForeignForm(
+                "topk",
+                {"W_enc": "encoder.weight", "b_enc": "encoder.bias", "W_dec": "W_dec", "b_dec": "b_dec"},
+                fixed={"absolute": False, "rescale_by_decoder_norm": False, "apply_b_dec_to_input": True},
+                values=(
+                    ForeignValue("k", "k"),
+                    ForeignValue("loss.multi", "multi_topk", required=False, default=False),
+                ),
+            ),
+        ),
+    }
     cfg: TopKConfig
 
     @property
@@ -146,11 +204,4 @@ class TopKSAE(OneCode):
         )
 
     def dead_term(self, loss: TopKLoss) -> AuxK | None:
-        return auxk(loss, self.cfg)
-
-
-def auxk(loss: Any, cfg: DictionaryConfig) -> AuxK | None:
-    """The AuxK term that a loss's options describe."""
-    if loss.auxk_coefficient == 0:
-        return None
-    return AuxK(loss.auxk_k or max(1, cfg.d_in // 2), loss.auxk_coefficient, loss.auxk_normalization)
+        return loss.term(self.cfg.d_in)

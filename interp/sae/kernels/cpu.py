@@ -36,7 +36,33 @@ def gradients(
     dead: DeadLatents | None = None,
     guess: float = 0.0,
 ) -> tuple[Losses, Grads]:
-    """Losses and gradients; nothing is changed."""
+    """Losses and gradients; nothing is changed.
+
+    Of a code with many `Prefixes` the tokens are taken in runs, so that their residuals never outgrow the batch's
+    pre-activations; a token's selection by rank doesn't look at the others.
+    """
+    n, by_rank = len(x), options.prefixes is not None and options.prefixes.by == "rank"
+    width = params.W_dec.shape[1] * (len(options.prefixes.ends) if options.prefixes else 1)
+    size = max(1, _ROWS_AT_ONCE // width) if by_rank else n
+    parts = []
+    for at in range(0, max(n, 1), max(size, 1)):
+        run = slice(at, at + size)
+        some = _one_run(params, x[run], l1, options, None if target is None else target[run], guess)
+        parts.append((len(x[run]) / max(n, 1), *some))
+    losses, tensors, residuals = _together(parts)
+    if dead is not None and len(dead):
+        assert isinstance(params, CodeParams)
+        extra = dead.gradients(params, x, x if target is None else target, torch.cat(residuals), options)
+        add_to(tensors, dead.latents, extra)
+        losses = losses._replace(auxiliary=extra.loss)
+    kind: Any = GatedGrads if isinstance(params, GatedParams) else CodeGrads
+    return losses, kind(*(tensors.get(name) for name in kind._fields))
+
+
+def _one_run(
+    params: Params, x: Tensor, l1: float, options: LossOptions, target: Tensor | None, guess: float
+) -> tuple[Losses, dict[str, Tensor], Tensor]:
+    """Losses, gradients by name, and what the (main) reconstruction lacks."""
     plan: Plan = make_plan(params, x, l1, options, target, guess)
     grads, b_dec = dict(plan.vectors), plan.b_dec
     for name, job in plan.matrices.items():
@@ -48,16 +74,31 @@ def gradients(
     grads["b_dec"] = b_dec
     if plan.W_skip is not None:
         grads["W_skip"] = plan.W_skip
-    kind: Any = GatedGrads if isinstance(params, GatedParams) else CodeGrads
     tensors = {name: torch.from_numpy(grad.astype(plan.dtype, copy=False)) for name, grad in grads.items()}
-    losses = plan.losses
-    if dead is not None and len(dead):
-        assert isinstance(params, CodeParams)
-        residual = main_residual(torch.from_numpy(plan.G), options, len(x))
-        extra = dead.gradients(params, x, x if target is None else target, residual, options)
-        add_to(tensors, dead.latents, extra)
-        losses = losses._replace(auxiliary=extra.loss)
-    return losses, kind(*(tensors.get(name) for name in kind._fields))
+    return plan.losses, tensors, main_residual(torch.from_numpy(plan.G), options, len(x))
+
+
+def _together(
+    parts: list[tuple[float, Losses, dict[str, Tensor], Tensor]],
+) -> tuple[Losses, dict[str, Tensor], list[Tensor]]:
+    """The losses and gradients of a batch from those of its runs, each a mean over its share of the tokens."""
+    residuals = [residual for *_, residual in parts]
+    if len(parts) == 1:
+        return parts[0][1], parts[0][2], residuals
+    every = [losses for _, losses, *_ in parts]
+    means = {
+        name: torch.stack([share * getattr(losses, name) for share, losses, *_ in parts]).sum()
+        for name in ("reconstruction", "sparsity", "auxiliary", "l0", "open_gates", "error")
+    }
+    fired, smallest = (
+        torch.stack([one.fired for one in every]).sum(0),
+        torch.stack([one.smallest for one in every]).min(),
+    )
+    tensors = {name: grad.mul_(parts[0][0]) for name, grad in parts[0][2].items()}
+    for share, _, more, _ in parts[1:]:
+        for name, grad in more.items():
+            tensors[name].add_(grad, alpha=share)
+    return Losses(**means, fired=fired, smallest=smallest), tensors, residuals
 
 
 def update(
@@ -73,13 +114,14 @@ def update(
 ) -> Losses:
     """A whole training step in place.
 
-    With `FusedAdam` a row's gradient lives in cache until Adam has used it; with `WalkedAdam`, or where dead latents
-    are revived, gradients are laid down first and all rows walked once.
+    With `FusedAdam` a row's gradient lives in cache until Adam has used it; with `WalkedAdam`, prefixes by rank, or
+    dead latents to revive, gradients are laid down first and all rows walked once.
     """
     for name, parameter in params._asdict().items():
         if parameter is not None:
             _check_in_place(name, parameter)
-    if isinstance(adam, WalkedAdam) or (dead is not None and len(dead)):
+    by_rank = options.prefixes is not None and options.prefixes.by == "rank"
+    if isinstance(adam, WalkedAdam) or by_rank or (dead is not None and len(dead)):
         losses, grads = gradients(params, x, l1, options, target=target, dead=dead, guess=guess)
         walk(params, grads, adam)
         return losses

@@ -15,7 +15,7 @@ from interp.sae.kernels.lists import CodeParams, LossOptions, OpenGates
 from interp.sae.kernels.precision import product_dtype
 from interp.sae.kernels.reference import window_start
 from interp.sae.kernels.rules import BatchTopK, TopK, Window
-from interp.sae.kernels.threads import PIECES, equal_work, map_threads, run_pieces
+from interp.sae.kernels.threads import map_threads
 
 # A tile of the product (in numbers) is still in cache when it is scanned; fewer rows slow the product down.
 _TILE_SIZE = 2**19
@@ -81,8 +81,9 @@ def listed(
 class _Selection:
     """The k largest of each token, or of the batch, exactly.
 
-    A lower bound on what will be selected comes from the first latents: the k largest among an eighth of them
-    are no larger than the k largest of all. Whatever isn't below it is listed, and of the list the largest stay.
+    Of each token: heaps of the largest so far, which later latents rarely enter. Of a batch: whatever isn't below a
+    lower bound is listed, and of the list the largest stay; the bound is a guess by the last step, or what it would be
+    if an eighth of the latents were all.
     The product is always float32 (or float64): a narrower one would lose entries near the bound.
     """
 
@@ -109,31 +110,27 @@ class _Selection:
         raise AssertionError("the bound by the first latents is one")
 
     def _by_token(self, k: int) -> OpenGates:
-        k = min(k, self.F)
-        bounds, first = np.zeros(self.n, self.bias.dtype), self._first_tiles()
-        if sum(len(product) for product in first) >= k:
-            heaps = np.zeros((self.n, k), self.bias.dtype)
-            pieces = np.linspace(0, self.n, min(PIECES, max(self.n, 1)) + 1).astype(np.int64)
-            for start, product in zip(range(0, self.F, self.tile), first, strict=False):
-                given = (
-                    product.numpy(),
-                    self.bias,
-                    self.scale,
-                    self.absolute,
-                    start,
-                    len(product),
-                    heaps,
-                    bounds,
-                )
-                map_threads(
-                    lambda a, b, given=given: cpu_loops.raise_bounds(*given, a, b), pieces[:-1], pieces[1:]
-                )
-        latent_ptr, tokens, values, scores = self._candidates(bounds, first)
-        every = _indexed(latent_ptr, tokens, values, self.n)
-        token_ptr, order = every.token_ptr.numpy(), every.order.numpy()
-        keep = np.zeros(len(tokens), np.bool_)
-        run_pieces(cpu_loops.keep_largest, token_ptr, order, scores, k, keep, equal_work(token_ptr))
-        return every if keep.all() else self._only(latent_ptr, tokens, values, keep)
+        """Heaps of each token's k largest, one set for each run of latents that a thread takes."""
+        k, tiles = min(k, self.F), range(0, self.F, self.tile)  # the same tiles on any number of threads
+        runs = min(torch.get_num_threads(), len(tiles))
+        cuts = [len(tiles) * i // runs for i in range(runs + 1)]
+
+        def walk(first: int, last: int) -> tuple[np.ndarray, ...]:
+            scores, values = (np.zeros((self.n, k), self.bias.dtype) for _ in range(2))
+            latents, bounds = np.full((self.n, k), self.F, np.int32), np.zeros(self.n, self.bias.dtype)
+            for start in tiles[first:last]:
+                product = self._product(start)
+                given = (product.numpy(), self.bias, self.scale, self.absolute, start, len(product))
+                cpu_loops.keep_largest(*given, scores, latents, values, bounds)
+            return scores, latents, values
+
+        heaps, *others = map_threads(walk, cuts[:-1], cuts[1:])
+        for other in others:
+            cpu_loops.merge_largest(*heaps, *other)
+        count, latent_ptr = int((heaps[0] > 0).sum()), np.zeros(self.F + 1, np.int64)
+        tokens, values = np.empty(count, np.int32), np.empty(count, self.bias.dtype)
+        cpu_loops.list_heaps(*heaps, latent_ptr, tokens, values)
+        return _indexed(latent_ptr, tokens, values, self.n)
 
     def _of_batch(self, wanted: int, guess: float | None) -> OpenGates | None:
         """The `wanted` largest; None where the guess was too high."""

@@ -222,64 +222,85 @@ def fill_scores(pre, bias, scale, bounds, absolute, start, rows, blocks, tokens,
 
 
 @njit(nogil=True, cache=True)
-def _sift_down(heap, k):  # type: ignore[no-untyped-def]
-    at, value = 0, heap[0]
+def _place_least(scores, latents, values, k):  # type: ignore[no-untyped-def]
+    """Restore a heap whose root was replaced: the least score at the root, of equal ones the highest latent."""
+    at, score, latent, value = 0, scores[0], latents[0], values[0]
     while True:
         child = 2 * at + 1
         if child >= k:
             break
-        if child + 1 < k and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
+        other = child + 1
+        if other < k and (
+            scores[other] < scores[child]
+            or (scores[other] == scores[child] and latents[other] > latents[child])
+        ):
+            child = other
+        if scores[child] > score or (scores[child] == score and latents[child] <= latent):
             break
-        heap[at] = heap[child]
+        scores[at], latents[at], values[at] = scores[child], latents[child], values[child]
         at = child
-    heap[at] = value
+    scores[at], latents[at], values[at] = score, latent, value
 
 
 @njit(nogil=True, cache=True)
-def raise_bounds(pre, bias, scale, absolute, start, rows, heaps, bounds, first, last):  # type: ignore[no-untyped-def]
-    """Keep, for tokens first..last, the k largest positive scores seen so far in a heap; its least is the bound."""
-    k = heaps.shape[1]
+def keep_largest(pre, bias, scale, absolute, start, rows, scores, latents, values, bounds):  # type: ignore[no-untyped-def]
+    """Put a tile's positive scores into heaps of the k largest of each token; ``bounds`` is each heap's least.
+
+    A token's heap takes ever fewer of the later latents, so most blocks are only looked at.
+    """
+    n, k = pre.shape[1], scores.shape[1]
     for r in range(rows):
         b, s, row = bias[start + r], scale[start + r], pre[r]
-        for j in range(first, last):
-            score = (row[j] + b) * s
-            if absolute:
-                score = abs(score)
-            if score > bounds[j]:
-                heaps[j, 0] = score
-                _sift_down(heaps[j], k)
-                bounds[j] = heaps[j, 0]
+        for first in range(0, n, BLOCK):
+            last = min(first + BLOCK, n)
+            larger = np.int32(0)
+            for j in range(first, last):
+                score = (row[j] + b) * s
+                if absolute:
+                    score = abs(score)
+                larger += np.int32(score > bounds[j])
+            if larger == 0:
+                continue
+            for j in range(first, last):
+                score = (row[j] + b) * s
+                if absolute:
+                    score = abs(score)
+                if score > bounds[j]:
+                    scores[j, 0], latents[j, 0], values[j, 0] = score, start + r, row[j]
+                    _place_least(scores[j], latents[j], values[j], k)
+                    bounds[j] = scores[j, 0]
 
 
 @njit(nogil=True, cache=True)
-def keep_largest(token_ptr, order, scores, k, keep, cuts, first, last):  # type: ignore[no-untyped-def]
-    """Mark each token's k largest of the listed scores, the lowest latents first among equals."""
-    heap = np.empty(k, scores.dtype)
-    for piece in range(first, last):
-        for t in range(cuts[piece], cuts[piece + 1]):
-            lo, hi = token_ptr[t], token_ptr[t + 1]
-            if hi - lo <= k:
-                for q in range(lo, hi):
-                    keep[order[q]] = True
-                continue
-            heap[:] = 0
-            for q in range(lo, hi):
-                if scores[order[q]] > heap[0]:
-                    heap[0] = scores[order[q]]
-                    _sift_down(heap, k)
-            least, above = heap[0], 0
-            for q in range(lo, hi):
-                above += scores[order[q]] > least
-            room = k - above
-            for q in range(lo, hi):
-                score = scores[order[q]]
-                if score > least:
-                    keep[order[q]] = True
-                elif score == least and room > 0:
-                    keep[order[q]] = True
-                    room -= 1
+def merge_largest(scores, latents, values, other_scores, other_latents, other_values):  # type: ignore[no-untyped-def]
+    """Put the heaps of other latents into the first ones; of equal scores the lower latents stay."""
+    k = scores.shape[1]
+    for j in range(scores.shape[0]):
+        for q in range(k):
+            score, latent = other_scores[j, q], other_latents[j, q]
+            least = scores[j, 0]
+            if score > least or (score == least and score > 0 and latent < latents[j, 0]):
+                scores[j, 0], latents[j, 0], values[j, 0] = score, latent, other_values[j, q]
+                _place_least(scores[j], latents[j], values[j], k)
+
+
+@njit(nogil=True, cache=True)
+def list_heaps(scores, latents, values, latent_ptr, tokens, listed):  # type: ignore[no-untyped-def]
+    """The entries of all heaps in (latent, token) order; ``latent_ptr`` comes as zeros."""
+    n, k = scores.shape
+    for j in range(n):
+        for q in range(k):
+            if scores[j, q] > 0:
+                latent_ptr[latents[j, q] + 1] += 1
+    for i in range(latent_ptr.shape[0] - 1):
+        latent_ptr[i + 1] += latent_ptr[i]
+    at = latent_ptr[:-1].copy()
+    for j in range(n):
+        for q in range(k):
+            if scores[j, q] > 0:
+                i = latents[j, q]
+                tokens[at[i]], listed[at[i]] = j, values[j, q]
+                at[i] += 1
 
 
 @njit(nogil=True, cache=True)

@@ -164,6 +164,16 @@ class Losses(NamedTuple):
     smallest: Tensor
 
 
+def losses_of(codes: Float[Tensor, "n F"], reconstruction: Tensor, sparsity: Tensor) -> Losses:
+    """What an objective in plain torch reports: its parts (means over tokens), and what its codes are like."""
+    fired, n = codes.detach() != 0, max(codes.shape[0], 1)
+    l0 = fired.sum().double() / n
+    whole, zero = reconstruction.detach().double(), torch.zeros_like(l0)
+    return Losses(
+        whole, sparsity.detach().double(), zero, l0, l0, fired.sum(0), whole, torch.full_like(l0, torch.inf)
+    )
+
+
 class GatedTokenPass(NamedTuple):
     """Per-gate results of the token pass in (latent, token) order, and the residual gradients per token."""
 

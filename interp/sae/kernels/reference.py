@@ -331,7 +331,7 @@ def code_token_pass(
         open_gates=open_gates,
         fired=torch.bincount(latents[fired], minlength=gates.n_latents),
         error=errors[main],
-        smallest=score.min().double() if selects else torch.full((), torch.inf, dtype=torch.float64),
+        smallest=score.min().double() if selects else torch.full_like(sparsity, torch.inf),
     )
     return losses, CodeTokenPass(f=f, beta=beta, theta=through_theta, G=G, rows=rows)
 
@@ -351,12 +351,19 @@ def radial_weights(
     f: Float[Tensor, " z"], params: CodeParams, gates: OpenGates, l1: float, options: LossOptions
 ) -> Float[Tensor, " F"] | None:
     """dL/d|d_i| through the sparsity term, where it has a norm in it."""
-    per_token = l1 / max(gates.n_tokens, 1)
+    by_entry = radial_of_entries(f, params, gates, options)
+    return None if by_entry is None else l1 / max(gates.n_tokens, 1) * _sum(gates, by_entry)
+
+
+def radial_of_entries(
+    f: Float[Tensor, " z"], params: CodeParams, gates: OpenGates, options: LossOptions
+) -> Float[Tensor, " z"] | None:
+    """Each listed entry's derivative of the sparsity term, before its weight, by ``|d_i|``; None: there is none."""
     if options.sparsity == "ri_l1":
-        return per_token * _sum(gates, f)
+        return f
     if options.sparsity == "tanh":
         c, norms = options.sparsity_parameter, options.norms(params.W_dec)[gates.latent_of_entry()]
-        return per_token * _sum(gates, c * f * (1 - torch.tanh(c * f * norms).pow(2)))
+        return c * f * (1 - torch.tanh(c * f * norms).pow(2))
     return None
 
 

@@ -267,6 +267,17 @@ def test_lists_have_the_gradients_of_the_definition(backend: str, name: str) -> 
             assert float(found.smallest) == pytest.approx(float(losses.smallest), rel=1e-9)
 
 
+def test_tokens_in_runs_give_the_gradients_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    params, x = standard_params(6, 23, seed=5), batch(11, 6, seed=6)
+    dead = DeadLatents(torch.tensor([2, 9]), AuxK(2))
+    wanted = cpu.gradients(params, x, 0.0, CASES["hierarchical"], dead=dead)
+    monkeypatch.setattr(cpu, "_ROWS_AT_ONCE", 6 * 6 * 4)
+    found = cpu.gradients(params, x, 0.0, CASES["hierarchical"], dead=dead)
+    assert relative_difference(found[1], wanted[1]) < 1e-12
+    for a, b in zip(found[0], wanted[0], strict=True):
+        assert torch.allclose(a.double(), b.double(), rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     "term", [AuxK(2), AuxK(9, normalization="input"), AuxK(3, 0.5, "none"), PreActivations(0.3)], ids=repr
 )

@@ -124,8 +124,8 @@ def test_moments_decay_in_double_precision_over_many_missed_steps() -> None:
     """0.999^200000 times 1e30 is 1.3e-57 too small for float32 on the way, but an exponent of two isn't."""
     params, x = standard(4, 1, shift=9.0), batch(2, 4, dtype=torch.float32)
     step = 100_001
-    v = CodeParams(*(torch.full_like(p.detach(), 1e30) for p in params))
-    last = CodeParams(*(torch.zeros(len(p), dtype=torch.int64) for p in params))
+    v = CodeParams(*(None if p is None else torch.full_like(p.detach(), 1e30) for p in params))
+    last = CodeParams(*(None if p is None else torch.zeros(len(p), dtype=torch.int64) for p in params))
     _, grads = backend.gradients(params, x, 0.0, LossOptions())
     backend.update(params, x, 0.0, LossOptions(), FusedAdam(0.0, BETA2, EPS, step, False, v, last))
     expected = 1e30 * BETA2**step + (1 - BETA2) * grads.b_enc.double() ** 2
