@@ -254,9 +254,13 @@ def _result(
         parts = [figures(one, site) for site in place.replaced]
     for name, value in whole.items():
         setattr(result, name, value)
-    told = ("ce_spliced", "loss_recovered", "loss_recovered_mean")
     result.parts = tuple(
-        replace(part, **{name: found[name] for name in told})
+        replace(
+            part,
+            ce_spliced=found["ce_spliced"],
+            loss_recovered=found["loss_recovered"],
+            loss_recovered_mean=found["loss_recovered_mean"],
+        )
         for part, found in zip(result.parts, parts, strict=True)
     )
     return result

@@ -25,8 +25,8 @@ class OneCode(Dictionary):
         device: of the parameters.
     """
 
-    encoder_matrices = ("W_enc",)
-    latent_vectors = ("b_enc",)
+    encoder_matrices: ClassVar[tuple[str, ...]] = ("W_enc",)
+    latent_vectors: ClassVar[tuple[str, ...]] = ("b_enc",)
     jumprelu_form: ClassVar[str] = "jumprelu"  # the architecture that `to_jumprelu` makes
 
     def __init__(

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from interp.core.device import make_generator
 from interp.core.messages import one_of
-from interp.sae.architectures.jumprelu import JumpReLUSAE
 from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.dictionary import SMALLEST_NORM, Dictionary, DictionaryConfig
 from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
@@ -146,6 +145,6 @@ class TiedSAE(Dictionary):
         """As every dictionary's, of the equal standard SAE."""
         return self.to_standard().as_foreign(format)
 
-    def to_jumprelu(self) -> JumpReLUSAE:
+    def to_jumprelu(self) -> Dictionary:
         """The same function as a JumpReLU SAE with thresholds 0."""
         return self.to_standard().to_jumprelu()
