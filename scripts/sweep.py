@@ -32,7 +32,7 @@ from interp.core.messages import check_name, one_of
 log = logging.getLogger("sweep")
 
 # What decides which activations are read, and in which order: who agrees here shares one stream.
-STREAM_KEYS = ("steps", "batch_size", "seed", "site")
+STREAM_KEYS = ("steps", "batch_size", "seed", "site", "sites", "target_site")
 
 
 def read_sweep(path: Path) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def by_stream(configs: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Configurations grouped by the stream that they read."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for config in configs:
-        groups.setdefault(tuple(config.get(k) for k in STREAM_KEYS), []).append(config)
+        groups.setdefault(tuple(repr(config.get(k)) for k in STREAM_KEYS), []).append(config)
     return list(groups.values())
 
 

@@ -102,8 +102,12 @@ def train(
         float | None, typer.Option(help="Latents per token, of topk, batchtopk and matryoshka.")
     ] = None,
     site: Annotated[
-        str | None, typer.Option(help="Which of the store's sites, where it has several.")
+        list[str] | None,
+        typer.Option(
+            help="Which of the store's sites, where it has several: a transcoder's input; repeat for a crosscoder's."
+        ),
     ] = None,
+    target_site: Annotated[str | None, typer.Option(help="A transcoder's output, e.g. mlp_out.15.")] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps; default 3000.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Tokens per step; default 1024.")] = None,
     lr: Annotated[float | None, typer.Option(help="Peak learning rate; default: the recipe's.")] = None,
@@ -134,6 +138,9 @@ def train(
     Example: interp train --store store/ --config run/config.yaml --set loss.l1_coefficient=2 --out run2/
 
     Example: interp train --architecture topk --options
+
+    Example: interp train --store store/ --architecture transcoder --site model.layers.15.mlp:in --target-site
+    mlp_out.15 --k 32 --out run/
     """
     from interp.sae.option_text import list_options, parse_settings, read_options
     from interp.sae.training import train as run
@@ -164,9 +171,12 @@ def train(
         if value is None:
             raise ValueError(f"{name} is missing: say where the activations are and where the run goes")
     assert store is not None
+    several = site is not None and len(site) > 1
     trained = run(
         store,
-        site=site,
+        site=site[0] if site and not several else None,
+        sites=site if several else None,
+        target_site=target_site,
         tracker=tracker,
         resume="auto" if resume else None,
         device=device,

@@ -254,9 +254,15 @@ def _result(
         parts = [figures(one, site) for site in place.replaced]
     for name, value in whole.items():
         setattr(result, name, value)
-    told = ("ce_spliced", "loss_recovered", "loss_recovered_mean")
-    measured: list[dict[str, Any]] = [{name: found[name] for name in told} for found in parts]
-    result.parts = tuple(replace(part, **found) for part, found in zip(result.parts, measured, strict=True))
+    result.parts = tuple(
+        replace(
+            part,
+            ce_spliced=found["ce_spliced"],
+            loss_recovered=found["loss_recovered"],
+            loss_recovered_mean=found["loss_recovered_mean"],
+        )
+        for part, found in zip(result.parts, parts, strict=True)
+    )
     return result
 
 

@@ -174,6 +174,26 @@ def test_from_a_store_resumed_saved_and_loaded(tmp_path: Path, name: str) -> Non
     assert configure(flat).form == config.sae.form
 
 
+def test_the_command_line_names_input_and_output(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from interp.cli.sae import app
+
+    contexts = make_contexts(60)
+    first, second = pairs(contexts.n_tokens).split((8, 5), dim=1)
+    write_store(
+        tmp_path / "store", contexts, {"resid_mid.1": first.contiguous(), "mlp_out.1": second.contiguous()}
+    )
+    sites = {"transcoder": ["--site", "resid_mid.1", "--target-site", "mlp_out.1"]}
+    sites["batchtopk_crosscoder"] = ["--site", "resid_mid.1", "--site", "mlp_out.1"]
+    for name, chosen in sites.items():
+        args = ["train", "--store", str(tmp_path / "store"), "--architecture", name, *chosen, "--k", "2"]
+        args += ["--d-sae", "16", "--steps", "4", "--batch-size", "64", "--out", str(tmp_path / name)]
+        result = CliRunner().invoke(app, args)
+        assert result.exit_code == 0, result.output
+        assert load_sae(tmp_path / name).metadata.sites == ("resid_mid.1", "mlp_out.1")
+
+
 def test_what_does_not_fit_is_refused() -> None:
     two = TensorStream(pairs(), widths=(8, 5))
     with pytest.raises(ValueError, match=r"'topk' takes the rows of one site, here are 2"):
