@@ -294,7 +294,57 @@ GEMMA_SCOPE = [
     )
 ]
 
-WRITTEN = [*SAELENS, *DICTIONARY_LEARNING, *SPARSIFY, *GEMMA_SCOPE]
+E = 12  # a transcoder's output
+MAPS = {"W_enc": (D, F), "W_dec": (F, E), "b_enc": F, "b_dec": E}
+SQUARE = {"encoder.weight": (F, D), "encoder.bias": F, "W_dec": (F, D), "b_dec": D}
+
+
+def linear(x, t):
+    """Beside the code."""
+    if "affine_skip_connection" in t:
+        return x @ t["affine_skip_connection"]
+    return x @ t["W_skip"].T if "W_skip" in t else 0.0
+
+
+TRANSCODERS = [
+    Case(
+        "saelens",
+        f"{jump}{skip}transcoder",
+        "jumprelu_transcoder" if jump else "standard_transcoder",
+        {**MAPS, **({"threshold": F} if jump else {}), **({"W_skip": (E, D)} if skip else {})},
+        lambda x, t: above(relu(x @ t["W_enc"] + t["b_enc"]), t.get("threshold", 0.0)),
+        decode,
+        settings={"d_out": E, "apply_b_dec_to_input": False},
+    )
+    for jump in ("", "jumprelu_")
+    for skip in ("", "skip_")
+]
+TRANSCODERS += [
+    Case(
+        "sparsify",
+        "topk",
+        "transcoder",
+        {**SQUARE, **({"W_skip": (D, D)} if skip else {})},
+        lambda x, t: largest(linear_z(x, t), K) * relu(linear_z(x, t)),
+        decode,
+        settings={"k": K, "transcode": True, "skip_connection": skip},
+        name=f"transcoder{' skip' * skip}",
+    )
+    for skip in (False, True)
+]
+TRANSCODERS += [
+    Case(
+        "gemma_scope",
+        "jump_relu",
+        "jumprelu_transcoder",
+        {**MAPS, "threshold": F, "affine_skip_connection": (D, E)},
+        lambda x, t: above(relu(x @ t["W_enc"] + t["b_enc"]), t["threshold"]),
+        decode,
+        name="skip transcoder",
+    )
+]
+
+WRITTEN = [*SAELENS, *DICTIONARY_LEARNING, *SPARSIFY, *GEMMA_SCOPE, *TRANSCODERS]
 READ = [*WRITTEN, *CHECKPOINTS]
 
 

@@ -16,6 +16,7 @@ from interp.sae.architectures.matryoshka import MatryoshkaConfig, MatryoshkaSAE
 from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.architectures.tied import TiedSAE, TiedSAEConfig
 from interp.sae.architectures.topk import TopKConfig, TopKSAE
+from interp.sae.architectures.transcoder import BatchTopKTranscoder, BatchTopKTranscoderConfig
 from interp.sae.formats import NAMES, save_as
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
@@ -23,12 +24,14 @@ from tests.sae.foreign_files import (
     CHECKPOINTS,
     READ,
     SIZES,
+    TRANSCODERS,
     WRITTEN,
     D,
     F,
     K,
     arrays,
     case,
+    linear,
     read_tensors,
     write,
 )
@@ -45,17 +48,17 @@ def test_folders_mean_what_they_say(tmp_path, one):
     assert 0 < np.count_nonzero(codes) < codes.size  # or the formula would say nothing
     out = sae(X)
     np.testing.assert_allclose(out.codes.detach(), codes, atol=1e-6)
-    np.testing.assert_allclose(out.x_hat.detach(), one.decode(codes, t), atol=1e-6)
+    np.testing.assert_allclose(out.x_hat.detach(), one.decode(codes, t) + linear(X.numpy(), t), atol=1e-6)
     assert sae.architecture == one.architecture
     if one.format in ("saelens", "dictionary_learning"):
         assert (sae.metadata.model_name, sae.metadata.site) == ("gpt2", "resid_post.5")
-    if one.format == "sparsify":
+    if one.format == "sparsify" and one.architecture == "topk":
         assert sae.metadata.site == "resid_post.5"  # of the folder's name
     if one.format == "gemma_scope":
         assert sae.metadata.site is None  # nothing in it says
 
 
-@pytest.mark.parametrize("one", [c for c in READ if c.format == "saelens"], ids=str)
+@pytest.mark.parametrize("one", [c for c in READ if c.format == "saelens" and c not in TRANSCODERS], ids=str)
 def test_saelens_folders_that_do_not_centre_the_input(tmp_path, one):
     t = arrays(write(tmp_path, one, apply_b_dec_to_input=False))
     codes = one.encode(X.numpy() + t["b_dec"], t)  # the formula subtracts it again
@@ -238,6 +241,28 @@ def test_sites_get_transformer_lens_names(tmp_path, site, hook):
     assert metadata["hook_name"] == hook
     assert metadata["sae_lens_version"] >= "6"  # or SAELens would take it for an older folder
     assert load_sae(tmp_path).metadata.site == site
+
+
+@pytest.mark.parametrize(
+    "name", ["saelens-skip_transcoder", "gemma_scope-skip transcoder", "sparsify-transcoder skip"]
+)
+def test_a_transcoder_keeps_its_two_sites(tmp_path, name):
+    one = case(name)
+    write(tmp_path / "theirs", one)
+    sae = load_sae(tmp_path / "theirs")
+    sites = ("resid_mid.5", "mlp_out.5")
+    sae.metadata = SAEMetadata(site=sites[0], sites=sites)
+    save_as(sae, tmp_path / "ours", one.format)
+    known = load_sae(tmp_path / "ours").metadata
+    assert (known.site, known.sites) == (sites[0], sites)
+
+
+def test_a_batchtopk_transcoder_is_written_as_jumprelu(tmp_path):
+    sae = randomize(BatchTopKTranscoder(BatchTopKTranscoderConfig(D, F, k=4, d_out=12, skip=True)))
+    sae.set_theta_(0.3)
+    save_as(sae, tmp_path, "saelens")
+    assert json.loads((tmp_path / "cfg.json").read_text())["architecture"] == "jumprelu_skip_transcoder"
+    torch.testing.assert_close(load_sae(tmp_path)(X).x_hat, sae(X).x_hat, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("format", NAMES)

@@ -13,7 +13,7 @@ import torch
 
 from interp.sae.formats import save_as
 from interp.sae.loading import load_sae
-from tests.sae.foreign_files import D, F, K
+from tests.sae.foreign_files import TRANSCODERS, Case, D, F, K, write
 from tests.sae.sparse_world import randomize, sparse_rows
 from tests.sae.test_formats import KINDS, NO_WORDS
 
@@ -57,6 +57,28 @@ def test_we_read_saelens_training_checkpoints(tmp_path: Path, kind: str, by_norm
     expected = library.SAE.load_from_disk(tmp_path / "finished")(X)
     for name in ("checkpoint", "finished"):
         torch.testing.assert_close(load_sae(tmp_path / name)(X).x_hat, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("one", [c for c in TRANSCODERS if c.format == "saelens"], ids=str)
+def test_saelens_reads_our_transcoders(tmp_path: Path, one: Case) -> None:
+    library = peer("sae_lens")
+    write(tmp_path / "theirs", one)
+    sae = load_sae(tmp_path / "theirs")
+    save_as(sae, tmp_path / "ours", "saelens")
+    theirs = library.SAE.load_from_disk(tmp_path / "ours")
+    torch.testing.assert_close(theirs(X), sae(X).x_hat, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("one", [c for c in TRANSCODERS if c.format == "sparsify"], ids=str)
+def test_sparsify_reads_our_transcoders(tmp_path: Path, one: Case) -> None:
+    peer("sparsify")
+    from sparsify.sparse_coder import SparseCoder
+
+    write(tmp_path / "theirs", one)
+    sae = load_sae(tmp_path / "theirs")
+    save_as(sae, tmp_path / "ours", "sparsify")
+    theirs = SparseCoder.load_from_disk(tmp_path / "ours")
+    torch.testing.assert_close(theirs(X, y=X).sae_out, sae(X).x_hat, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", words("dictionary_learning"))

@@ -17,7 +17,7 @@ from interp.sae.formats import NAMES, format_of, save_as
 from interp.sae.formats.shared import kinds
 from interp.sae.loading import load_sae
 from interp.sae.registry import _known, register_architecture
-from tests.sae.foreign_files import READ, SAELENS, D, F, K, arrays, case, write
+from tests.sae.foreign_files import READ, SAELENS, TRANSCODERS, D, F, K, arrays, case, write
 from tests.sae.sparse_world import randomize, sparse_rows
 
 X = sparse_rows(64, D, noise=0.3)
@@ -28,6 +28,17 @@ def test_an_untied_gated_sae_has_no_counterpart(tmp_path):
     for name in NAMES:
         with pytest.raises(ValueError, match=r"tied = False.*that has"):
             save_as(sae, tmp_path, name)
+
+
+def test_a_crosscoder_has_no_counterpart(tmp_path):
+    from interp.sae.registry import architecture
+
+    kind = architecture("crosscoder")
+    cfg = kind.config_class(d_sae=F, **kind.shape((D, D)))
+    for name in NAMES:
+        with pytest.raises(ValueError, match=rf"this crosscoder SAE can't be written as {name} \(.*that has"):
+            save_as(kind(cfg, seed=0), tmp_path, name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_format_names_the_known():
@@ -105,7 +116,7 @@ def test_two_architectures_of_one_kind_are_an_error(register):
 # -- SAELens in particular
 
 
-@pytest.mark.parametrize("one", [c for c in READ if c.format == "saelens"], ids=str)
+@pytest.mark.parametrize("one", [c for c in READ if c.format == "saelens" and c not in TRANSCODERS], ids=str)
 @pytest.mark.parametrize("stored", [True, False])
 def test_saelens_activation_scale_is_asked_for_and_folded(tmp_path, one, stored):
     c = 3.0
@@ -119,6 +130,12 @@ def test_saelens_activation_scale_is_asked_for_and_folded(tmp_path, one, stored)
         sae = load_sae(tmp_path, activation_scale=c)
     expected = one.decode(one.encode(X.numpy() * c, t), t) / c
     np.testing.assert_allclose(sae(X).x_hat.detach(), expected, atol=1e-5)
+
+
+def test_a_scaled_transcoder_is_refused(tmp_path):
+    write(tmp_path, case("saelens-transcoder"), normalize_activations="expected_average_only_in")
+    with pytest.raises(ValueError, match="doesn't say how its output was scaled"):
+        load_sae(tmp_path, activation_scale=2.0)
 
 
 @pytest.mark.parametrize("kind", ["layer_norm", "constant_norm_rescale", "covariance_whitening"])

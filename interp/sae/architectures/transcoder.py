@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -21,11 +21,27 @@ from interp.sae.architectures.standard import StandardLoss, StandardSAE, Standar
 from interp.sae.architectures.topk import TopKConfig, TopKSAE
 from interp.sae.codes import SparseCodes
 from interp.sae.dictionary import DictionaryConfig
+from interp.sae.foreign import Foreign, ForeignForm, ForeignValue
 from interp.sae.kernels.lists import CodeParams, LossOptions
 from interp.sae.one_code import OneCode
 from interp.sae.registry import register_architecture
 
 STARTS = ("zero", "transpose")
+_THEIRS = {"W_enc*": "W_enc", "W_dec": "W_dec", "b_enc": "b_enc", "b_dec": "b_dec"}
+_D_OUT = ForeignValue("d_out", "d_out")
+
+
+def _forms(form: ForeignForm, with_skip: str, path: Mapping[str, str]) -> tuple[ForeignForm, ForeignForm]:
+    """A form without a linear path beside the code, and the kind that has one, with its tensor."""
+    fixed = {"apply_b_dec_to_input": False, **form.fixed}
+    return (
+        replace(form, fixed={**fixed, "skip": False}),
+        replace(form, kind=with_skip, tensors={**form.tensors, **path}, fixed={**fixed, "skip": True}),
+    )
+
+
+def _square(cfg: TranscoderForm) -> bool:
+    return cfg.d_out == cfg.d_in
 
 
 @dataclass(frozen=True)
@@ -155,6 +171,22 @@ class TopKTranscoder(Transcoding, TopKSAE):
 
     architecture = "transcoder"
     config_class = TopKTranscoderConfig
+    foreign: ClassVar[Foreign] = {
+        "sparsify": _forms(
+            ForeignForm(
+                "topk transcode",
+                {"W_enc": "encoder.weight", "b_enc": "encoder.bias", "W_dec": "W_dec", "b_dec": "b_dec"},
+                fixed={"absolute": False, "rescale_by_decoder_norm": False},
+                values=(
+                    ForeignValue("k", "k"),
+                    ForeignValue("loss.multi", "multi_topk", required=False, default=False),
+                ),
+                when=_square,
+            ),
+            "topk transcode skip",
+            {"W_skip": "W_skip"},
+        )
+    }
 
 
 @dataclass(frozen=True)
@@ -181,6 +213,18 @@ class JumpReLUTranscoder(Transcoding, JumpReLUSAE):
 
     architecture = "jumprelu_transcoder"
     config_class = JumpReLUTranscoderConfig
+    foreign: ClassVar[Foreign] = {
+        "saelens": _forms(
+            ForeignForm("jumprelu_transcoder", {**_THEIRS, "threshold": "threshold"}, values=(_D_OUT,)),
+            "jumprelu_skip_transcoder",
+            {"W_skip": "W_skip"},
+        ),
+        "gemma_scope": _forms(
+            ForeignForm("jump_relu transcode", {**_THEIRS, "threshold": "threshold"}, values=(_D_OUT,)),
+            "jump_relu transcode skip",
+            {"W_skip*": "affine_skip_connection"},
+        ),
+    }
 
 
 @dataclass(frozen=True)
@@ -194,6 +238,11 @@ class StandardTranscoder(Transcoding, StandardSAE):
 
     architecture = "standard_transcoder"
     config_class = StandardTranscoderConfig
+    foreign: ClassVar[Foreign] = {
+        "saelens": _forms(
+            ForeignForm("transcoder", _THEIRS, values=(_D_OUT,)), "skip_transcoder", {"W_skip": "W_skip"}
+        )
+    }
 
     @classmethod
     def recipe(cls, given: Mapping[str, Any]) -> dict[str, Any]:

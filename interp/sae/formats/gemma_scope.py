@@ -55,10 +55,13 @@ def save_gemma_scope(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
         np.savez(
             file, allow_pickle=False, **{name: tensor.float().numpy() for name, tensor in tensors.items()}
         )
+    kind, *words = form.kind.split()
+    out = {"hf_hook_point_out": known.sites[-1] if len(known.sites) == 2 else None} if words else {}
     config = {
-        "architecture": form.kind,
+        "architecture": kind,
         "model_name": known.model_name,
         "hook_name": hook_name(known.site),
+        **out,
         **settings,
         "metadata": ours_of(known),
     }
@@ -101,11 +104,13 @@ def load_gemma_scope(
         weights_file=source,
         device=device,
     )
+    site, target = _site(config, "in"), _site(config, "out")
     say(
         sae,
         folder / CONFIG,
         model_name=config.get("model_name"),
-        site=_site(config),
+        site=site,
+        sites=(site, target) if site and target else (),
         extra={"folder": "/".join(folder.absolute().parts[-3:])},
         **{key: about[key] for key in OURS if key in about},
     )
@@ -146,16 +151,18 @@ def _sizes(tensors: dict[str, Tensor], source: Path) -> dict[str, int]:
     return {"d_in": shapes["W_enc"][0], "d_sae": shapes["W_enc"][1], "d_out": shapes["W_dec"][1]}
 
 
-def _site(config: dict[str, Any]) -> Any:
-    if config.get("hook_name") is not None:
+def _site(config: dict[str, Any], side: str) -> Any:
+    if side == "in" and config.get("hook_name") is not None:
         return our_site(config["hook_name"])
-    module = config.get("hf_hook_point_in")
+    module = config.get(f"hf_hook_point_{side}")
     if not isinstance(module, str):
         return None
+    if is_site(module):
+        return our_site(module)
     if block := _BLOCK.fullmatch(module):
         return f"resid_post.{int(block[1])}"
-    path, _, side = module.rpartition(".")
-    site = f"{path}:{side.removesuffix('put')}"
+    path, _, end = module.rpartition(".")
+    site = f"{path}:{end.removesuffix('put')}"
     return site if is_site(site) else module
 
 

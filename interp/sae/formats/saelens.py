@@ -49,6 +49,7 @@ def save_saelens(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
     ours = {
         "model_name": known.model_name,
         "hook_name": hook_name(known.site),
+        "hook_name_out": hook_name(known.sites[-1]) if len(known.sites) == 2 else None,  # of a transcoder
         "context_size": known.context_size,
         "exclude_special_tokens": known.special_tokens_excluded,
         # SAELens has no words for these; it keeps them.
@@ -127,12 +128,14 @@ def load_saelens(
         with torch.no_grad():
             sae.W_dec.mul_(scaling.to(sae.W_dec)[:, None])
     about = mapping(cfg.get("metadata", {}), "metadata", folder / CFG)
+    site, target = (our_site(about.get(key)) for key in ("hook_name", "hook_name_out"))
     say(
         sae,
         folder / CFG,
         model_name=about.get("model_name"),
         model_fingerprint=about.get("model_fingerprint"),
-        site=our_site(about.get("hook_name")),
+        site=site,
+        sites=(site, target) if sae.sites == "pair" and site and target else (),
         context_size=about.get("context_size"),
         skip_positions=about.get("skip_positions", ()),
         special_tokens_excluded=_optional_bool(about.get("exclude_special_tokens")),
@@ -177,6 +180,11 @@ def _undo_normalization(sae: Dictionary, kind: str, c: float | None, folder: Pat
         raise ValueError(
             f"{folder / CFG}: normalize_activations = {kind!r} changes each token by a factor of its own; only "
             "'none' and 'expected_average_only_in' can be read"
+        )
+    if sae.sites != "one":
+        raise ValueError(
+            f"{folder / CFG}: normalize_activations = {kind!r} of a transcoder doesn't say how its output was scaled; "
+            "only 'none' can be read"
         )
     if c is None and (folder / SCALER).is_file():
         c = read_json(folder / SCALER, dict, ("scaling_factor",))["scaling_factor"]

@@ -68,7 +68,7 @@ def exportable(sae: Dictionary, format: str) -> tuple[Dictionary, ForeignForm]:
 
     Raises ValueError where the format has no words for it.
     """
-    name = sae.architecture
+    name, sites = sae.architecture, sae.sites
     sae = copy.deepcopy(sae).cpu()
     fold_if_needed(sae)
     try:
@@ -76,6 +76,8 @@ def exportable(sae: Dictionary, format: str) -> tuple[Dictionary, ForeignForm]:
         forms = [form for form in sae.foreign_forms(format) if form.holds(sae.cfg)]
         if not forms:
             raise ValueError(f"its {sae.architecture} form isn't there either")
+        if sae.sites != sites:
+            raise ValueError(f"a {sae.architecture} dictionary there is of another number of sites")
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"this {name} SAE can't be written as {format} ({error}); that has {', '.join(sorted(kinds(format)))}"

@@ -60,7 +60,12 @@ def save_sparsify(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
         **{key: word in words for word, key in _FLAGS.items()},
         "d_in": sae.cfg.d_in,
         # sparsify drops what it doesn't know.
-        "metadata": {"model_name": known.model_name, "site": known.site, **ours_of(known)},
+        "metadata": {
+            "model_name": known.model_name,
+            "site": known.site,
+            "sites": list(known.sites),
+            **ours_of(known),
+        },
     }
     with atomic_write(folder / WEIGHTS) as temporary:
         write_tensors(temporary, tensors)
@@ -97,12 +102,14 @@ def load_sparsify(
         weights_file=source,
         device=device,
     )
+    # A transcoder's input is the module's, which has no name of its own.
     module = folder.parent.name if _SEED.fullmatch(folder.name) else folder.name
     say(
         sae,
         folder / CFG,
         model_name=about.get("model_name"),
-        site=about.get("site") or site_of(module),
+        site=about.get("site") or (site_of(module) if sae.sites == "one" else None),
+        sites=about.get("sites", ()),
         extra={"sparsify_cfg": cfg, "folder": module},
         **{"skip_positions": (), **{key: about[key] for key in OURS if key in about}},
     )
