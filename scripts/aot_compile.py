@@ -76,7 +76,7 @@ def cases() -> Iterator[Case]:
 
 def _encoder_cases() -> Iterator[Case]:
     lists = ("list_tokens", "list_latents", "list_values", "length", "hits", "per_token")
-    for precision, tile in encode.TILES.items():
+    for precision in encode.TILES:
         narrow = precision == "bf16"
         inputs = types(B="xc weight") if narrow else types(F="xc weight")
         for what, even, absolute, absent in (
@@ -86,6 +86,7 @@ def _encoder_cases() -> Iterator[Case]:
             (" scores by norm masked", False, True, ("dense",)),
             (" whole", True, False, ("threshold", "bias", "scale", *lists)),
         ):
+            tile = (encode.TILES_OF_SCORES if "scores" in what else encode.TILES)[precision]
             yield Case(
                 f"encode {precision}{what}",
                 encode.encode_tiles,

@@ -49,6 +49,7 @@ TILES = {
     "tf32": Tile(128, 128, 32, parts=4, warps=8, stages=3),
     "ieee": Tile(64, 64, 16, parts=1, warps=4, stages=2),
 }
+TILES_OF_SCORES = TILES | {"ieee": replace(TILES["ieee"], parts=2)}  # a score takes more registers
 
 
 class Limits(NamedTuple):
@@ -104,7 +105,7 @@ def entries_over(
     """
     check(encode_tiles, xc, weight, *limits[:3])
     precision = product_precision(xc.device)
-    tile = tile or TILES[precision]
+    tile = tile or (TILES if limits.bias is None else TILES_OF_SCORES)[precision]
     n, n_latents = xc.shape[0], weight.shape[0]
     xc, weight = xc.contiguous(), weight.contiguous()
     key = (xc.device, n_latents, limits.bias is None)
