@@ -46,6 +46,7 @@ from gpu_checks import (
     problem,
     product_precision,
 )
+from gpu_rules import check_rules, check_selections, check_walks, rule_problem, rules, walked
 from torch import Tensor
 
 from interp.sae.kernels import dense
@@ -212,9 +213,8 @@ def time_size(machine: Machine, size: Size, precision: str, *, try_tiles: bool) 
         record("ours: gradients only", partial(ours.gradients, params, x, L1, options), step_flops)
         compact = partial(ours.compact, xc, params.W_gate, -params.b_gate)
         record("ours: encode, compact, index", compact, product, encode_bytes)
-        tile = encode.TILES[precision]
-        scan = encode._scan(xc, params.W_gate, -params.b_gate, 2 * entries + 64, precision, tile)
-        record("  of it sort and index", partial(encode._in_order, scan, entries, F))
+        scan = encode.entries_over(encode.Limits(-params.b_gate), xc, params.W_gate)
+        record("  of it sort and index", partial(encode.in_order, scan))
         token_pass = partial(ours.gated_token_pass, params, x, gates, L1, options)
         record("ours: token pass", token_pass, 8.0 * entries * d, 2 * gather + 20.0 * n * d)
         _, passed = token_pass()
@@ -236,6 +236,25 @@ def time_size(machine: Machine, size: Size, precision: str, *, try_tiles: bool) 
             record(f"dense step, {'torch.compile' if compiled else 'eager'}", partial(run, x), 7 * product)
             del run
             machine.free()
+    return table.rows
+
+
+def time_rules(machine: Machine, size: Size, precision: str) -> list[Timing]:
+    """A step of every rule, with and without momentum and clipping; the limit is the encoder product alone."""
+    table, product = Table(machine, size, precision), 2.0 * size.n * size.d * size.F
+    for name, loss in list(rules(size).items())[: 1 if machine.dry else None]:
+        params, x = rule_problem(size, machine.device, loss)
+        with product_precision(machine.device, precision):
+            guess = 0.9 * float(ours.gradients(params, x, L1, loss)[0].smallest)
+            how = {"guess": guess if guess < float("inf") else 0.0}
+            table.record(
+                f"list of {name}", partial(ours.listed, params, x - params.b_dec, loss, **how), product
+            )
+            for what, adam in (("", adam_state), (", beta1 = 0.9, clipped", partial(walked, beta1=0.9))):
+                step = partial(ours.update, params, x, L1, loss, adam(params, LR), **how)
+                table.record(f"whole step of {name}{what}", step, product)
+                del step
+        machine.free()
     return table.rows
 
 
@@ -269,6 +288,9 @@ def main() -> int:
     checks: list[Check] = []
     with torch.no_grad():
         checks += check_variants(variant, heavy, machine.device)
+        for part in (check_selections, check_rules, check_walks):
+            checks += part(variant, machine.device)
+            machine.free()
         for size in sizes:
             for part in (check_encoder, check_passes, check_update):
                 checks += part(size, machine.device)
@@ -290,6 +312,8 @@ def main() -> int:
             timings += rows
             torch._dynamo.reset()
             machine.free()
+    if time.perf_counter() - began < options.budget * 0.8:
+        timings += time_rules(machine, sizes[-1], "bf16")
     seconds = time.perf_counter() - began
     print(f"{sum(c.passed for c in checks)} of {len(checks)} checks passed; {seconds:.0f} s in all")
     if options.out:

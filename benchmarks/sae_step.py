@@ -49,8 +49,8 @@ os.environ.setdefault("SPARSIFY_DISABLE_TRITON", "1")  # its Triton decoder need
 import psutil
 import torch
 
-from interp.sae.gated import GatedSAE, GatedSAEConfig
-from interp.sae.standard import StandardSAE, StandardSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.step import make_step
 
 L1, LR = 0.1, 1e-6  # a learning rate that keeps the number of open gates where it was set

@@ -27,7 +27,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from interp.sae.kernels.triton import encode, latents, tokens, vectors
+from interp.sae.kernels.triton import codes, encode, latents, select, tokens, vectors, walk
 from interp.sae.kernels.triton.launch import gather_blocks, whole_row_blocks
 
 STACK_BOUND = 64  # bytes per thread; anything more means a kernel outgrew its registers
@@ -45,11 +45,12 @@ def types(**names: str) -> dict[str, str]:
         "l": "i64",
         "f": "fp32",
         "g": "fp64",
+        "T": "*i1",
     }
     return {name: of[letter] for letter, group in names.items() for name in group.split()}
 
 
-ANY_ALIGNMENT = ("first", "room", "step", "length")  # integers that need not be multiples of 16
+ANY_ALIGNMENT = ("first", "room", "step", "length", "k")  # integers that need not be multiples of 16
 ADAM = types(f="lr fresh eps correction", g="log2_beta2", i="step")
 
 
@@ -68,18 +69,32 @@ class Case:
 
 def cases() -> Iterator[Case]:
     """Every kernel with the constants of real sizes; widths with a remainder take the masked paths."""
+    yield from _encoder_cases()
+    yield from _token_cases()
+    yield from _latent_cases()
+
+
+def _encoder_cases() -> Iterator[Case]:
+    lists = ("list_tokens", "list_latents", "list_values", "length", "hits", "per_token")
     for precision, tile in encode.TILES.items():
         narrow = precision == "bf16"
         inputs = types(B="xc weight") if narrow else types(F="xc weight")
-        for even in (True, False):
+        for what, even, absolute, absent in (
+            ("", True, False, ("bias", "scale", "dense")),
+            (" masked", False, False, ("bias", "scale", "dense")),
+            (" scores", True, False, ("scale", "dense")),
+            (" scores by norm masked", False, True, ("dense",)),
+            (" whole", True, False, ("threshold", "bias", "scale", *lists)),
+        ):
             yield Case(
-                f"encode {precision}{'' if even else ' masked'}",
+                f"encode {precision}{what}",
                 encode.encode_tiles,
                 inputs
-                | types(F="threshold list_values", I="list_tokens list_latents hits per_token", L="length")
-                | types(i="n first last d", l="room"),
+                | types(F="threshold bias scale list_values dense", L="length")
+                | types(I="list_tokens list_latents hits per_token", i="n first last d", l="room"),
                 {
                     "PRECISION": "tf32" if narrow else precision,
+                    "ABSOLUTE": absolute,
                     "EVEN": even,
                     "GROUP": tile.group,
                     "TOKENS": tile.tokens,
@@ -89,23 +104,36 @@ def cases() -> Iterator[Case]:
                 },
                 tile.warps,
                 tile.stages,
+                absent=absent,
             )
-    yield from _token_cases()
-    yield from _latent_cases()
+    yield Case(
+        "largest of tokens",
+        select.keep_largest,
+        types(L="token_ptr", F="scores", T="keep", i="k"),
+        {"BLOCK": select.BLOCK},
+        4,
+    )
 
 
 def _token_cases() -> Iterator[Case]:
     for d in (512, 4096):
         constants, warps = _blocks(gather_blocks(d))
-        for gated in (True, False):
+        yield Case(
+            f"token pass gated d={d}",
+            tokens.token_pass,
+            types(F="x b_dec W_dec pull f a alpha beta G G_aux errors", L="token_ptr order")
+            | types(I="latents", i="n d", f="twice"),
+            constants,
+            warps,
+        )
+        for prefixes in (1, 5, 64):
             yield Case(
-                f"token pass {'gated' if gated else 'standard'} d={d}",
-                tokens.token_pass,
-                types(F="x b_dec W_dec pull f a alpha beta G G_aux errors", L="token_ptr order")
-                | types(I="latents", i="n d", f="twice"),
-                constants | {"GATED": gated},
+                f"token pass of {prefixes} d={d}",
+                codes.code_pass,
+                types(F="y b_dec W_dec pull weights f beta G errors", L="ptr order")
+                | types(I="latents", i="n e", f="twice"),
+                constants | {"PREFIXES": prefixes},
                 warps,
-                absent=() if gated else ("a", "alpha", "G_aux"),
             )
         yield Case(
             f"products at list d={d}",
@@ -121,19 +149,19 @@ def _token_cases() -> Iterator[Case]:
             constants,
             warps,
         )
-    for columns in (1, 2, 4):
+    for columns in (1, 2, 3, 4):
         yield Case(
             f"latent sums of {columns}",
             tokens.sum_by_latent,
             types(F="columns out", L="latent_ptr", i="length n_latents"),
-            {"COLUMNS": columns, "BLOCK_C": columns, "BLOCK_Q": 32},
+            {"COLUMNS": columns, "BLOCK_C": triton.next_power_of_2(columns), "BLOCK_Q": 32},
             1,
         )
 
 
 def _latent_cases() -> Iterator[Case]:
     terms = types(F="weight rows weight2 rows2", I="tokens")
-    one_term: tuple[str, ...] = ("weight2", "rows2", "radial")
+    one_term: tuple[str, ...] = ("weight2", "rows2", "radial", "block")
     chunks = ("chunk_ptr", "partial")
     for d in (512, 3072, 8192):
         constants, warps = _blocks(whole_row_blocks(d))
@@ -142,14 +170,17 @@ def _latent_cases() -> Iterator[Case]:
             ("Adam", True, False, (*one_term, *chunks, "out")),
             ("unit norm", True, True, (*one_term, *chunks, "out")),
             ("unit norm, chunks", True, True, (*one_term, "out")),
-            ("unit norm, all terms", True, True, ("out",)),
+            ("unit norm, all terms", True, True, ("block", "out")),
+            ("gradient, blocks", False, False, ("weight2", "rows2", "v", "last_step")),
         ):
             yield Case(
                 f"latent pass {what} d={d}",
                 latents.latent_rows,
-                terms | types(F="radial partial W out v", L="latent_ptr chunk_ptr last_step", i="d") | ADAM,
+                terms
+                | types(F="radial partial W out v", L="latent_ptr chunk_ptr last_step", I="block", i="d")
+                | ADAM,
                 constants
-                | {"FUSED": fused, "UNIT_NORM": unit_norm, "CHUNK": latents.CHUNK}
+                | {"FUSED": fused, "UNIT_NORM": unit_norm, "BLOCKS": 3, "CHUNK": latents.CHUNK}
                 | {"SMALLEST_NORM": latents.SMALLEST_NORM},
                 warps,
                 absent=absent,
@@ -162,6 +193,19 @@ def _latent_cases() -> Iterator[Case]:
             warps,
             absent=one_term[:2],
         )
+        for what, absent in (("momentum", "last_step"), ("clipped", "m")):
+            yield Case(
+                f"walk {what} d={d}",
+                walk.walk_rows,
+                types(F="grads W m v", L="last_step", i="d", f="factor new keep unbiased") | ADAM,
+                {
+                    "UNIT_NORM": True,
+                    "SMALLEST_NORM": walk.SMALLEST_NORM,
+                    "BLOCK_D": constants["BLOCK_D"],
+                },
+                warps,
+                absent=(absent,),
+            )
     yield Case(
         "pull W^T s",
         vectors.pull_rows,

@@ -92,7 +92,7 @@ def test_the_library_imports_neither_its_tests_nor_its_scripts() -> None:
 def test_import_interp_is_light() -> None:
     code = (
         "import torch, time, sys; start = time.perf_counter(); import interp; "
-        "import interp.core.trainer, interp.models.loading, interp.activations.store, interp.sae.gated; "
+        "import interp.core.trainer, interp.models.loading, interp.activations.store, interp.sae.architectures.gated; "
         f"print(','.join(m for m in {HEAVY!r} if m in sys.modules))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

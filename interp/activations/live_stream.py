@@ -77,7 +77,7 @@ class _LiveBlocks(Blocks):
         rows: RowFilter,
         batch_size: int | str,
     ) -> None:
-        self.site, self.d, self.block_rows = str(site), model.width(site), contexts.context_size
+        self.sites, self.block_rows = {str(site): model.width(site)}, contexts.context_size
         self._site, self._contexts, self._filter = site, contexts, rows
         self._runner = ContextRunner(model, contexts, [site], batch_size)
         self.kept = np.zeros(len(contexts), dtype=np.int64)
@@ -93,7 +93,7 @@ class _LiveBlocks(Blocks):
 
     def pool(self, rows: int) -> Pool:
         model = self._runner.model
-        return Pool.empty(rows, self.d, model.dtype, model.device)
+        return Pool.empty(rows, self.sites.values(), model.dtype, model.device)
 
     def load(self, blocks: np.ndarray, pool: Pool, first: int) -> Int[Tensor, " n"]:
         # Rows go where the order of `blocks` puts them, whatever the order in which they are computed.
@@ -107,9 +107,9 @@ class _LiveBlocks(Blocks):
                     torch.arange(starts[context], starts[context] + int(self.kept[context]))
                     for context in batch.context_ids.tolist()
                 ]
-            ).to(pool.values.device)
+            ).to(pool.device)
             values = activations[self._site]
-            pool.values.index_copy_(0, rows, values[keep.to(values.device)].to(pool.values))
+            pool.values[0].index_copy_(0, rows, values[keep.to(values.device)].to(pool.values[0]))
             for column, source in (
                 (pool.tokens, batch.input_ids),
                 (pool.positions, batch.position_ids),
@@ -127,4 +127,4 @@ class _LiveBlocks(Blocks):
         pool = self.pool(int(self.kept[blocks].sum()))
         rows = self.load(blocks, pool, 0)
         chosen = rows[torch.randperm(len(rows), generator=generator)[:n]]
-        return pool.values[chosen.to(pool.values.device)]
+        return pool.values[0][chosen.to(pool.device)]

@@ -11,6 +11,7 @@ again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -26,48 +27,72 @@ from interp.core.device import make_generator
 
 @dataclass
 class Pool:
-    """Room for rows as they are stored, and what is known of them."""
+    """Room for rows as they are stored, at each of some sites, and what is known of them."""
 
-    values: Shaped[Tensor, "rows d"]
-    scale: Float[Tensor, "rows 1"] | None
+    values: tuple[Shaped[Tensor, "rows _"], ...]
+    scales: tuple[Float[Tensor, "rows 1"], ...] | None
     tokens: Int[Tensor, " rows"]
     positions: Int[Tensor, " rows"]
     doc_ids: Int[Tensor, " rows"]
 
     @classmethod
-    def empty(cls, rows: int, d: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> Pool:
+    def empty(
+        cls, rows: int, widths: Iterable[int], dtype: torch.dtype, device: torch.device | str = "cpu"
+    ) -> Pool:
         def column(dtype: torch.dtype) -> Tensor:
             return torch.empty(rows, dtype=dtype, device=device)
 
+        values = tuple(torch.empty(rows, width, dtype=dtype, device=device) for width in widths)
+        scaled = dtype == torch.int8
         return cls(
-            values=torch.empty(rows, d, dtype=dtype, device=device),
-            scale=torch.empty(rows, 1, device=device) if dtype == torch.int8 else None,
+            values=values,
+            scales=tuple(torch.empty(rows, 1, device=device) for _ in values) if scaled else None,
             tokens=column(torch.int32),
             positions=column(torch.int32),
             doc_ids=column(torch.int64),
         )
 
+    @property
+    def device(self) -> torch.device:
+        return self.tokens.device
+
     def take(self, rows: Int[Tensor, " n"], dtype: torch.dtype | None) -> ActivationBatch:
-        scale = None if self.scale is None else self.scale.index_select(0, rows)
         return ActivationBatch(
-            decode_rows(self.values.index_select(0, rows), scale, dtype),
+            self._decoded(rows, dtype),
             self.tokens.index_select(0, rows).long(),
             self.positions.index_select(0, rows).long(),
             self.doc_ids.index_select(0, rows),
         )
+
+    def _decoded(self, rows: Int[Tensor, " n"], dtype: torch.dtype | None) -> Float[Tensor, "n d"]:
+        """Some rows of all sites side by side; each number is written once into its place."""
+
+        def stored(i: int) -> tuple[Tensor, Tensor | None]:
+            scale = None if self.scales is None else self.scales[i].index_select(0, rows)
+            return self.values[i].index_select(0, rows), scale
+
+        if len(self.values) == 1:
+            return decode_rows(*stored(0), dtype)
+        known = torch.float32 if self.scales is not None else self.values[0].dtype
+        widths = [part.shape[1] for part in self.values]
+        out = torch.empty(len(rows), sum(widths), dtype=dtype or known, device=self.device)
+        for i, columns in enumerate(out.split(widths, dim=1)):
+            values, scale = stored(i)
+            columns.copy_(values if scale is None else decode_rows(values, scale))
+        return out
 
 
 class Blocks(ABC):
     """Rows in blocks that can be read in any order.
 
     Attributes:
-        d, site, counts: as in `ActivationSource`.
+        sites: the sites whose rows are served side by side, and their widths.
+        counts: as in `ActivationSource`.
         kept: rows of each block that are served.
         block_rows: most rows that a block takes in the pool.
     """
 
-    d: int
-    site: str
+    sites: dict[str, int]
     counts: RowCounts
     kept: np.ndarray
     block_rows: int
@@ -116,7 +141,7 @@ class MixedStream(ActivationSource):
         prefetch: bool,
         provenance: Provenance,
     ) -> None:
-        super().__init__(d=blocks.d, site=blocks.site, counts=blocks.counts, seed=seed, provenance=provenance)
+        super().__init__(sites=blocks.sites, counts=blocks.counts, seed=seed, provenance=provenance)
         self._blocks, self._dtype = blocks, dtype
         n_parts = 3 if prefetch else 2
         self._chunk_blocks = buffer_rows // n_parts // blocks.block_rows
@@ -128,7 +153,7 @@ class MixedStream(ActivationSource):
         largest = min(self._chunk_blocks, len(blocks.kept))
         self._part_rows = largest * blocks.block_rows
         self._pool = blocks.pool(n_parts * self._part_rows)
-        self._no_rows = torch.empty(0, dtype=torch.long, device=self._pool.values.device)
+        self._no_rows = torch.empty(0, dtype=torch.long, device=self._pool.device)
         self._free_parts = set(range(n_parts))
         self._chunks: dict[tuple[int, int], _Chunk] = {}
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="activations") if prefetch else None
@@ -198,7 +223,7 @@ class MixedStream(ActivationSource):
             both = torch.cat(rows)
             shuffle = make_generator(self.seed, "stage", epoch, stage)
             both = both[torch.randperm(len(both), generator=shuffle)]
-            self._stage = (epoch, stage, both.to(self._pool.values.device))
+            self._stage = (epoch, stage, both.to(self._pool.device))
             if self._reader is not None:
                 self._start(*wanted[-1])
         return self._stage[2]

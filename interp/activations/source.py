@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -68,16 +69,25 @@ class Provenance:
 class ActivationSource(ABC):
     """A `DataStream` of `ActivationBatch`es that knows its width `d`, its `site`, its `counts` and its `provenance`.
 
+    A batch may hold the same rows at several `sites`, side by side: columns of their `widths`, whose sum is `d`.
+
     Every kept row comes once an epoch. A batch never mixes two epochs, so the last one of an epoch may be
     smaller. The state is three integers: epoch, position in it, and rows served in all.
     """
 
     def __init__(
-        self, *, d: int, site: str, counts: RowCounts, seed: int, provenance: Provenance | None = None
+        self,
+        *,
+        sites: Mapping[str, int],
+        counts: RowCounts,
+        seed: int,
+        provenance: Provenance | None = None,
     ) -> None:
+        self.sites, self.widths = tuple(sites), tuple(sites.values())
+        self.d, self.site = sum(self.widths), " + ".join(sites)
         if counts.kept == 0:
-            raise ValueError(f"no row of {site} is left to serve: {counts}")
-        self.d, self.site, self.counts, self.seed = d, site, counts, seed
+            raise ValueError(f"no row of {self.site} is left to serve: {counts}")
+        self.counts, self.seed = counts, seed
         self.provenance = provenance or Provenance()
         self.epoch = 0
         self.samples = 0

@@ -13,7 +13,7 @@ side files say to which manifest they belong; whatever is read is held against a
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -158,6 +158,23 @@ class ActivationStore:
         scale = self._gather(scale_name(name), rows) if self.manifest.dtype == "int8" else None
         return decode_rows(values, scale, dtype)
 
+    def read_into(self, first: int, out: Mapping[str, Tensor]) -> None:
+        """Read rows from `first` on, as stored, into tensors of one length.
+
+        Args:
+            out: by name in the shards: of a site, a column, a site's norms or scales; contiguous, of the stored type.
+        """
+        length = len(next(iter(out.values())))
+        done = 0
+        while done < length:
+            index = int(np.searchsorted(self._first_rows, first + done, side="right")) - 1
+            start = first + done - int(self._first_rows[index])
+            count = min(length - done, self.manifest.shards[index].n_rows - start)
+            part = "all" if any(name in self.sites for name in out) else "head"
+            here = {name: tensor[done : done + count] for name, tensor in out.items()}
+            self.shard(index, part).read_rows(start, here)
+            done += count
+
     def columns(self, rows: Rows | None = None) -> StoreColumns:
         """Token, position, document and context of some rows; None: of all rows (24 bytes a row)."""
         chosen = slice(None) if rows is None else rows
@@ -270,13 +287,7 @@ class ActivationStore:
     def _run(self, name: str, first: int, last: int) -> Tensor:
         dtype, shape = self.manifest.layout(last - first)[name]
         out = torch.empty(shape, dtype=dtype)
-        done = 0
-        while done < last - first:
-            index = int(np.searchsorted(self._first_rows, first + done, side="right")) - 1
-            start = first + done - int(self._first_rows[index])
-            count = min(last - first - done, self.manifest.shards[index].n_rows - start)
-            self._named(index, name).read_rows(start, {name: out[done : done + count]})
-            done += count
+        self.read_into(first, {name: out})
         return out
 
 

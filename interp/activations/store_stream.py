@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,15 @@ class RowFilter:
 
 
 class StoreStream(MixedStream):
-    """Rows of one site of a store, every kept row once an epoch, in bounded memory.
+    """Rows of one or several sites of a store, every kept row once an epoch, in bounded memory.
+
+    Of several sites a batch holds the same tokens' activations side by side, [n, sum of widths]: see `sites` and
+    `widths`. The rows and their order are those of each site by itself, unless norms are bounded.
 
     Args:
-        store: the store.
-        site: one of its sites; may be left out when there is only one.
+        store: the store; or several by name, of different models on the same contexts. Their sites are then called
+            ``"name/site"``.
+        site: one of its sites, or several; may be left out when there is only one.
         seed: determines, with the epoch, the order.
         buffer_tokens: most rows in memory, and so the peak: buffer_tokens * (d * bytes a number + 16) bytes.
         block_tokens: rows that are read in one go. Blocks in the buffer should number 64 or more.
@@ -66,14 +70,17 @@ class StoreStream(MixedStream):
         skip_special: leave special tokens out.
         max_norm_multiple: leave out rows whose norm is above this many times the median (attention sinks
             that stand at another position); the bound is then `max_norm`. The norms are in the store: no
-            activations are read for it.
+            activations are read for it. Of several sites, the first one's norms decide.
         dtype: type of the batches; None: as stored (int8 as float32).
+
+    Raises:
+        ValueError: an unknown site, one that is named twice, or stores that aren't of the same contexts.
     """
 
     def __init__(
         self,
-        store: ActivationStore,
-        site: str | Site | None = None,
+        store: ActivationStore | Mapping[str, ActivationStore],
+        site: str | Site | Sequence[str | Site] | None = None,
         *,
         seed: int = 0,
         buffer_tokens: int = 262_144,
@@ -85,39 +92,79 @@ class StoreStream(MixedStream):
     ) -> None:
         if block_tokens < 1:
             raise ValueError(f"block_tokens={block_tokens}: a block has at least one row")
-        rows = RowFilter(skip_positions, store.special_token_ids if skip_special else ())
-        blocks = _StoreBlocks(store, store.site_name(site), rows, block_tokens, max_norm_multiple, seed)
+        self.stores = dict(store) if isinstance(store, Mapping) else {"": store}
+        self.store = first = _aligned(self.stores)
+        places = _places(self.stores, site)
+        rows = RowFilter(skip_positions, first.special_token_ids if skip_special else ())
+        blocks = _StoreBlocks(places, rows, block_tokens, max_norm_multiple, seed)
         super().__init__(
             blocks,
             seed=seed,
             buffer_rows=buffer_tokens,
             dtype=dtype,
             prefetch=True,
-            provenance=rows.provenance(store.manifest.model, store.manifest.contexts),
+            provenance=rows.provenance(first.manifest.model, first.manifest.contexts),
         )
-        self.store = store
         self.max_norm = rows.max_norm
 
 
+def _aligned(stores: Mapping[str, ActivationStore]) -> ActivationStore:
+    """The first of some stores. Raises ValueError unless they hold the same contexts, row by row."""
+    if not stores:
+        raise ValueError("store is empty: name at least one store")
+    (name, first), *others = stores.items()
+    for other, store in others:
+        here, there = first.manifest, store.manifest
+        if here.dtype != there.dtype:
+            raise ValueError(
+                f"the stores {name!r} and {other!r} hold {here.dtype} and {there.dtype}: harvest both in one type"
+            )
+        if here.contexts != there.contexts or here.n_tokens != there.n_tokens or not here.contexts:
+            raise ValueError(
+                f"the stores {name!r} ({first.folder}) and {other!r} ({store.folder}) are not of the same contexts: "
+                "harvest both models on what one call of `pack` returned"
+            )
+    return first
+
+
+def _places(
+    stores: Mapping[str, ActivationStore], site: str | Site | Sequence[str | Site] | None
+) -> dict[str, tuple[ActivationStore, str]]:
+    """Where the rows of each site are, by its name."""
+    asked = [site] if site is None or isinstance(site, str | Site) else list(site)
+    if not asked:
+        raise ValueError("site is empty: name at least one site")
+    places: dict[str, tuple[ActivationStore, str]] = {}
+    for name, store in stores.items():
+        for one in asked:
+            own = store.site_name(one)
+            label = f"{name}/{own}" if name else own
+            if label in places:
+                raise ValueError(f"site: {label} is named twice")
+            places[label] = store, own
+    return places
+
+
 class _StoreBlocks(Blocks):
-    """Runs of `block_rows` rows of each shard."""
+    """Runs of `block_rows` rows of each shard of the first store."""
 
     def __init__(
         self,
-        store: ActivationStore,
-        site: str,
+        places: Mapping[str, tuple[ActivationStore, str]],
         rows: RowFilter,
         block_rows: int,
         max_norm_multiple: float | None,
         seed: int,
     ) -> None:
-        self.store, self.site, self.d, self._filter = store, site, store.width(site), rows
-        self.block_rows = block_rows
-        places = []
-        for index, shard in enumerate(store.manifest.shards):
+        self._places, self._filter, self.block_rows = tuple(places.values()), rows, block_rows
+        self.store, self.site = self._places[0]
+        self.sites = {label: store.width(own) for label, (store, own) in places.items()}
+        runs = []
+        for shard in self.store.manifest.shards:
             starts = np.arange(0, shard.n_rows, block_rows)
-            places.append(np.stack([np.full_like(starts, index), starts], axis=1))
-        self._places = np.concatenate(places)
+            lengths = np.minimum(block_rows, shard.n_rows - starts)
+            runs.append(np.stack([shard.first_row + starts, lengths], axis=1))
+        self._runs = np.concatenate(runs)
         self._count()
         if max_norm_multiple is not None:
             self._bound_norms(max_norm_multiple, seed)
@@ -156,33 +203,41 @@ class _StoreBlocks(Blocks):
         self._count()
 
     def pool(self, rows: int) -> Pool:
-        return Pool.empty(rows, self.d, STORED_DTYPES[self.store.manifest.dtype])
+        return Pool.empty(rows, self.sites.values(), STORED_DTYPES[self.store.manifest.dtype])
 
     def load(self, blocks: np.ndarray, pool: Pool, first: int) -> Int[Tensor, " n"]:
         served = []
         for block in blocks.tolist():
-            shard, start, n_rows = self._place(block)
+            start, n_rows = self._runs[block].tolist()
             here = slice(first, first + n_rows)
-            out = {
-                self.site: pool.values[here],
-                "token_ids": pool.tokens[here],
-                "positions": pool.positions[here],
-                "doc_ids": pool.doc_ids[here],
+            wanted: dict[ActivationStore, dict[str, Tensor]] = {
+                self.store: {
+                    "token_ids": pool.tokens[here],
+                    "positions": pool.positions[here],
+                    "doc_ids": pool.doc_ids[here],
+                }
             }
-            if pool.scale is not None:
-                out[scale_name(self.site)] = pool.scale[here]
+            for i, (store, site) in enumerate(self._places):
+                out = wanted.setdefault(store, {})
+                out[site] = pool.values[i][here]
+                if pool.scales is not None:
+                    out[scale_name(site)] = pool.scales[i][here]
+            norms = torch.empty(n_rows)
             if self._filter.max_norm is not None:
-                out[norm_name(self.site)] = torch.empty(n_rows)
-            self.store.shard(shard).read_rows(start, out)
+                wanted[self.store][norm_name(self.site)] = norms
+            for store, out in wanted.items():
+                store.read_into(start, out)
             keep = self._filter.split(pool.tokens[here].numpy(), pool.positions[here].numpy())[0]
             if self._filter.max_norm is not None:
-                keep &= out[norm_name(self.site)].numpy() <= self._filter.max_norm
+                keep &= norms.numpy() <= self._filter.max_norm
             served.append(torch.from_numpy(np.flatnonzero(keep)) + first)
             first += n_rows
         return torch.cat(served)
 
     def sample(self, n: int, seed: int) -> Float[Tensor, "n d"]:
-        return self.store.read(self.site, self._sample_rows(n, seed))
+        rows = self._sample_rows(n, seed)
+        parts = [store.read(site, rows) for store, site in self._places]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def _sample_rows(self, n: int, seed: int) -> Int[Tensor, " n"]:
         """Some of the rows that are served, in order."""
@@ -193,12 +248,7 @@ class _StoreBlocks(Blocks):
         blocks = np.searchsorted(ends, chosen, side="right")
         rows = []
         for block in np.unique(blocks).tolist():
-            shard, start, n_rows = self._place(block)
-            first = self.store.manifest.shards[shard].first_row + start
+            first, n_rows = self._runs[block].tolist()
             nth = chosen[blocks == block] - (ends[block] - self.kept[block])
             rows.append(np.flatnonzero(self._masks(slice(first, first + n_rows))[0])[nth] + first)
         return torch.from_numpy(np.concatenate(rows))
-
-    def _place(self, block: int) -> tuple[int, int, int]:
-        shard, start = (int(x) for x in self._places[block])
-        return shard, start, min(self.block_rows, self.store.manifest.shards[shard].n_rows - start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,12 @@ class TensorStream(ActivationSource):
     than memory on a slow disk, a store is faster. Batches say -1 for tokens and positions, and the row's
     number for the document.
 
+    Args:
+        array: the rows; of several sites side by side.
+        seed: determines, with the epoch, the order.
+        dtype: type of the batches; None: the array's.
+        widths: columns of each of several sites. Empty: one.
+
     Raises:
         TypeError: not numbers with a fraction.
         ValueError: not [n d], no rows, or (when a batch is served) NaN or Inf.
@@ -43,6 +50,7 @@ class TensorStream(ActivationSource):
         *,
         seed: int = 0,
         dtype: torch.dtype | None = torch.float32,
+        widths: Sequence[int] = (),
     ) -> None:
         if not isinstance(array, Tensor | np.ndarray):
             raise TypeError(f"array is a {type(array).__name__}: give a torch tensor or a NumPy array [n d]")
@@ -55,7 +63,14 @@ class TensorStream(ActivationSource):
         )
         if not floating:
             raise TypeError(f"array holds {array.dtype}: activations are floating-point numbers")
-        super().__init__(d=array.shape[1], site="tensor", counts=RowCounts(array.shape[0]), seed=seed)
+        widths = tuple(widths) or (array.shape[1],)
+        if sum(widths) != array.shape[1] or min(widths) < 1:
+            raise ValueError(
+                f"widths = {widths} must be positive and add up to the array's {array.shape[1]} columns"
+            )
+        names = ["tensor"] if len(widths) == 1 else [f"tensor.{i}" for i in range(len(widths))]
+        sites = dict(zip(names, widths, strict=True))
+        super().__init__(sites=sites, counts=RowCounts(array.shape[0]), seed=seed)
         self._array, self._dtype = array, dtype
         self._epoch_order: tuple[int, Tensor] | None = None
 

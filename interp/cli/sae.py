@@ -19,6 +19,7 @@ from interp.cli.options import (
     Tokens,
     TrustRemoteCode,
 )
+from interp.sae.formats import NAMES as FORMATS
 
 app = typer.Typer()
 
@@ -84,21 +85,44 @@ def harvest(
 
 @app.command()
 def train(
-    store: Annotated[Path, typer.Option(help="A store made by 'interp harvest'.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one is continued.")],
-    architecture: Annotated[str, typer.Option(help="gated, standard or tied.")] = "gated",
-    d_sae: Annotated[int, typer.Option(help="Number of latents.")] = 4608,
+    store: Annotated[Path | None, typer.Option(help="A store made by 'interp harvest'.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the run; an unfinished one is continued.")
+    ] = None,
+    architecture: Annotated[
+        str | None,
+        typer.Option(help="gated (default), standard, topk, batchtopk ...; --options lists each one's."),
+    ] = None,
+    d_sae: Annotated[int | None, typer.Option(help="Number of latents; default 4608.")] = None,
     l1_coefficient: Annotated[
-        float, typer.Option(help="Sparsity weight on the loss summed over dimensions.")
-    ] = 3.0,
+        float | None,
+        typer.Option(help="Sparsity weight, of architectures with an L1; on the loss as it is reduced."),
+    ] = None,
+    k: Annotated[
+        float | None, typer.Option(help="Latents per token, of topk, batchtopk and matryoshka.")
+    ] = None,
     site: Annotated[
         str | None, typer.Option(help="Which of the store's sites, where it has several.")
     ] = None,
-    steps: Annotated[int, typer.Option(help="Optimiser steps.")] = 3000,
-    batch_size: Annotated[int, typer.Option(help="Tokens per step.")] = 1024,
-    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 1e-3,
-    backend: Annotated[str, typer.Option(help="auto, dense, reference, cpu or triton.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Weights, data order and resampling.")] = 0,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps; default 3000.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Tokens per step; default 1024.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate; default: the recipe's.")] = None,
+    backend: Annotated[str | None, typer.Option(help="auto, dense, reference, cpu or triton.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Weights, data order and resampling; default 0.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="Start from another run's config.yaml; what else is given takes precedence."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Any other option, as name=value or group.name=value; repeat for several."
+        ),
+    ] = None,
+    options: Annotated[
+        bool,
+        typer.Option("--options", help="List every option of the architecture and what it means, and stop."),
+    ] = False,
     tracker: Annotated[str, typer.Option(help="jsonl, wandb or none.")] = "jsonl",
     resume: Annotated[bool, typer.Option(help="Continue an unfinished run in OUT.")] = True,
     device: Device = "auto",
@@ -106,33 +130,55 @@ def train(
     """Train a sparse autoencoder on a store.
 
     Example: interp train --store store/ --architecture gated --d-sae 9216 --l1-coefficient 3 --out run/
+
+    Example: interp train --store store/ --config run/config.yaml --set loss.l1_coefficient=2 --out run2/
+
+    Example: interp train --architecture topk --options
     """
+    from interp.sae.option_text import list_options, parse_settings, read_options
     from interp.sae.training import train as run
 
+    asked = {} if config is None else read_options(config)
+    flags = {
+        "architecture": architecture,
+        "d_sae": d_sae,
+        "l1_coefficient": l1_coefficient,
+        "k": k if k is None or k % 1 else int(k),
+        "steps": steps,
+        "batch_size": batch_size,
+        "lr": lr,
+        "backend": backend,
+        "seed": seed,
+    }
+    given = {name: value for name, value in flags.items() if value is not None}
+    chosen = {"architecture": asked.get("architecture", "gated"), **given}
+    more = parse_settings([f"architecture={chosen['architecture']}", *(settings or [])])
+    if chosen["architecture"] != asked.get("architecture", chosen["architecture"]):
+        raise ValueError(
+            f"--architecture {chosen['architecture']}: {config} is of a {asked['architecture']} SAE; leave one out"
+        )
+    if options:
+        typer.echo(list_options(more["architecture"]))
+        return
+    for name, value in (("--store", store), ("--out", out)):
+        if value is None:
+            raise ValueError(f"{name} is missing: say where the activations are and where the run goes")
+    assert store is not None
     trained = run(
         store,
-        architecture=architecture,
-        d_sae=d_sae,
-        l1_coefficient=l1_coefficient,
         site=site,
-        steps=steps,
-        batch_size=batch_size,
-        lr=lr,
-        backend=backend,
-        seed=seed,
         tracker=tracker,
         resume="auto" if resume else None,
         device=device,
         out=out,
+        **{**asked, **given, **more},
     )
     typer.echo(trained)
 
 
 @app.command()
 def evaluate(
-    sae: Annotated[
-        Path, typer.Option(help="A run folder, or an SAE folder (ours, SAELens, dictionary_learning).")
-    ],
+    sae: Annotated[Path, typer.Option(help="A run folder, or an SAE folder (ours, or another library's).")],
     model: Model,
     text: Text = "python-docs",
     text_column: TextColumn = "text",
@@ -237,7 +283,7 @@ def export(
     to: Annotated[
         str,
         typer.Option(
-            help="saelens, dictionary_learning, jumprelu (our own inference form) or neuronpedia (pages of latents)."
+            help=f"{', '.join(FORMATS)} (other libraries), jumprelu (our own inference form) or neuronpedia (pages of latents)."
         ),
     ] = "saelens",
     store: Annotated[
@@ -262,10 +308,10 @@ def export(
     """
     from interp.activations.store import ActivationStore
     from interp.core.messages import one_of
-    from interp.sae.interchange import save_dictionary_learning, save_saelens
+    from interp.sae.formats import save_as
     from interp.sae.loading import load_sae
 
-    one_of("to", to, ("saelens", "dictionary_learning", "jumprelu", "neuronpedia"))
+    one_of("to", to, (*FORMATS, "jumprelu", "neuronpedia"))
     given = {"--store": store, "--model": model, "--model-id": model_id, "--source-set": source_set}
     if to != "neuronpedia" and (useless := [name for name, value in given.items() if value is not None]):
         raise ValueError(f"{', '.join(useless)} has no effect with --to {to}; leave it out")
@@ -286,10 +332,8 @@ def export(
         table = collect_features(loaded, ActivationStore.open(store), lm, n_latents=n_latents)
         label = source_set or f"{Site.parse(table.site).name}-{loaded.architecture}"
         out = export_neuronpedia(table, out, model_id=name, source_set=label, sae=loaded)
-    elif to == "saelens":
-        save_saelens(loaded, out)
-    elif to == "dictionary_learning":
-        save_dictionary_learning(loaded, out)
+    elif to in FORMATS:
+        save_as(loaded, out, to)
     else:
         loaded.to_jumprelu().save_pretrained(out)
     typer.echo(f"wrote {out}")

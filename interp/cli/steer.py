@@ -30,9 +30,7 @@ Form = Annotated[
     typer.Option(help="ab: give Yes/No records lettered options, balanced; yes_no: leave them as they are."),
 ]
 Vector = Annotated[Path, typer.Option(help="A vector's folder from 'interp steer extract', or a .gguf file.")]
-SAE = Annotated[
-    Path, typer.Option(help="A run folder, or an SAE folder (ours, SAELens, dictionary_learning).")
-]
+SAE = Annotated[Path, typer.Option(help="A run folder, or an SAE folder (ours, or another library's).")]
 Chat = Annotated[
     bool | None,
     typer.Option("--chat/--plain", help="Through the chat template; default: if the tokenizer has one."),

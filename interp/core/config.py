@@ -42,13 +42,16 @@ def _plain(value: Any) -> Any:
 def from_dict(cls: type[T], mapping: Mapping[str, Any], *, where: str = "") -> T:
     """Build dataclass `cls` from a mapping, nested dataclasses included.
 
-    A whole number is taken for a float, a list for a tuple, a string for a Path.
+    A whole number is taken for a float, a list for a tuple, a string for a Path. A class whose fields' types depend on
+    one another has a class method `from_mapping(mapping, where=...)`, which then does it.
 
     Raises ValueError naming an unknown or missing key, TypeError naming a key whose value has the wrong type (`where`
     prefixes nested ones).
     """
     if not isinstance(mapping, Mapping):
         raise TypeError(f"{where or cls.__name__}: expected a mapping, got {mapping!r}")
+    if hasattr(cls, "from_mapping"):
+        return cls.from_mapping(mapping, where=where)  # type: ignore[no-any-return]
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     prefix = f"{where}." if where else ""
     for key in mapping:

@@ -117,6 +117,15 @@ class Site:
         return self.name if self.layer is None else f"{self.name}.{self.layer}"
 
 
+def is_site(text: str) -> bool:
+    """Whether a string names a site, in a spelling that `Site.parse` reads."""
+    try:
+        Site.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _unknown(name: str, whole: str | None = None) -> str:
     shown = name if whole is None else whole
     return (

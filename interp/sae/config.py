@@ -11,62 +11,45 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from interp.core.config import from_dict
 from interp.core.messages import at_least, nearest, one_of
+from interp.sae.dictionary import Dictionary
 from interp.sae.init import B_DEC_INITS
+from interp.sae.registry import architecture, architectures
 
-ARCHITECTURES = ("gated", "standard", "tied")
 NORMALIZATIONS = ("mean_norm", "rms", "none")
+# Fields of a dictionary's configuration that the data and the run decide.
+FROM_DATA = ("d_in", "d_out", "blocks", "dtype")
 
 
 @dataclass(frozen=True)
-class FormConfig:
-    """What is trained.
+class StartConfig:
+    """Where training begins, besides the random directions.
 
     Attributes:
-        architecture: ``"gated"``, ``"standard"`` or ``"tied"``.
-        d_sae: number of latents, F.
-        tied, use_r_mag: of a Gated SAE, see `GatedSAEConfig`.
-        apply_b_dec_to_input: None: yes, but for a tied SAE and for a standard one with norm-weighted sparsity.
         b_dec_init: ``"mean"``, ``"geometric_median"`` or ``"zero"``.
+        start_fire_rate: share of tokens on which each latent fires at first: its biases are set to a quantile of a
+            sample. None: biases of zero, which open about half of all latents.
     """
 
-    architecture: str = "gated"
-    d_sae: int = 4608
-    tied: bool = True
-    use_r_mag: bool = True
-    apply_b_dec_to_input: bool | None = None
     b_dec_init: str = "mean"
+    start_fire_rate: float | None = None
 
     def __post_init__(self) -> None:
-        one_of("architecture", self.architecture, ARCHITECTURES)
         one_of("b_dec_init", self.b_dec_init, B_DEC_INITS)
-        at_least("d_sae", self.d_sae, 1)
-
-
-@dataclass(frozen=True)
-class LossConfig:
-    """The loss; see `GatedSAE.loss`, `StandardSAE.loss` and `TiedSAE.loss`.
-
-    `l1_coefficient` weighs the sparsity against the squared error *summed* over dimensions, of activations
-    scaled as `normalization` says. The Gated SAE paper's values belong to the mean: multiply them by d.
-    """
-
-    l1_coefficient: float = 3.0
-    sparsity: str = "l1"
-    freeze_decoder: bool = True
-    detach_centering: bool = False
-    mse_reduction: str = "sum"
-
-    def __post_init__(self) -> None:
-        one_of("sparsity", self.sparsity, ("l1", "ri_l1"))
-        one_of("mse_reduction", self.mse_reduction, ("sum", "mean"))
-        if self.l1_coefficient < 0:
-            raise ValueError(f"l1_coefficient = {self.l1_coefficient} must not be negative")
+        if self.start_fire_rate is not None and not 0 < self.start_fire_rate < 1:
+            raise ValueError(f"start_fire_rate = {self.start_fire_rate} must lie between 0 and 1")
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Adam. With ``beta1 = 0`` (the Gated SAE recipe) and no clipping a step may touch few rows only."""
+    """Adam. With ``beta1 = 0`` (the Gated SAE recipe) and no clipping a step may touch few rows only.
+
+    Attributes:
+        lr: peak learning rate.
+        beta1, beta2, eps: of Adam.
+        grad_clip: largest global norm of the gradient; None: as it is.
+    """
 
     lr: float = 1e-3
     beta1: float = 0.0
@@ -113,9 +96,8 @@ class ResamplingConfig:
     """Dead latents and what is done about them; see `interp.sae.resampling`.
 
     Attributes:
-        resample_at: after which shares of the run. None: (0.2, 0.35, 0.5), and never under norm-weighted
-            sparsity, where the decoder is free, nor of a tied SAE, whose recipe has none. At most 0.75: revived
-            latents need time to settle.
+        resample_at: after which shares of the run; the recipes of gated and standard SAEs of unit norm say
+            (0.2, 0.35, 0.5). At most 0.75: revived latents need time to settle.
         dead_window: a latent is dead when it didn't fire on the tokens of this last share of the run.
         resample_rows: rows from which the new directions are drawn.
         init_fire_rate: share of tokens on which a revived latent fires at first. None: its biases start at 0,
@@ -123,13 +105,13 @@ class ResamplingConfig:
             down for hundreds of steps, and L0 stays high for thousands.
     """
 
-    resample_at: tuple[float, ...] | None = None
+    resample_at: tuple[float, ...] = ()
     dead_window: float = 1 / 24
     resample_rows: int = 32_768
     init_fire_rate: float | None = 0.05
 
     def __post_init__(self) -> None:
-        for share in self.resample_at or ():
+        for share in self.resample_at:
             if not 0 < share <= 0.75:
                 raise ValueError(
                     f"resample_at = {self.resample_at}: shares of the run in (0, 0.75]; later ones leave "
@@ -144,34 +126,60 @@ class ResamplingConfig:
 
 @dataclass(frozen=True)
 class SAETrainConfig:
-    """One dictionary's training."""
+    """One dictionary's training.
 
-    form: FormConfig = field(default_factory=FormConfig)
-    loss: LossConfig = field(default_factory=LossConfig)
+    Attributes:
+        architecture: a registered name.
+        form: the fields of its `config_class`, but for those that the data and the run decide.
+        loss: its `loss_class`.
+    """
+
+    architecture: str
+    form: dict[str, Any]
+    loss: Any
+    start: StartConfig = field(default_factory=StartConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     resampling: ResamplingConfig = field(default_factory=ResamplingConfig)
 
     def __post_init__(self) -> None:
-        if self.form.architecture != "tied":
-            return
-        if self.loss.sparsity != "l1":
+        self.kind.config_class(d_in=1, **self.form)
+        if self.resampling.resample_at and not self.kind.resamples:
             raise ValueError(
-                f"sparsity = {self.loss.sparsity!r}: a tied SAE has rows of unit length, give 'l1'"
-            )
-        if self.resampling.resample_at:
-            raise ValueError(
-                f"resample_at = {self.resampling.resample_at}: dead latents of a tied SAE aren't resampled, leave "
-                "it out"
+                f"resample_at = {self.resampling.resample_at}: dead latents of a {self.architecture} SAE aren't "
+                "resampled, leave it out"
             )
 
     @property
-    def resample_at(self) -> tuple[float, ...]:
-        """Shares of the run after which dead latents are resampled."""
-        if self.resampling.resample_at is not None:
-            return self.resampling.resample_at
-        resampled = self.loss.sparsity == "l1" and self.form.architecture != "tied"
-        return (0.2, 0.35, 0.5) if resampled else ()
+    def kind(self) -> type[Dictionary]:
+        """The architecture's class."""
+        return architecture(self.architecture)
+
+    @property
+    def d_sae(self) -> int:
+        """Number of latents."""
+        return int(self.form["d_sae"])
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, where: str = "") -> SAETrainConfig:
+        """What `to_dict` made; see `interp.core.config.from_dict`, which calls this."""
+        given = dict(mapping)
+        missing = [name for name in ("architecture", "form", "loss") if name not in given]
+        if missing:
+            raise ValueError(f"missing key '{where and where + '.'}{missing[0]}' for {cls.__name__}")
+        kind = _trainable(given["architecture"])
+        prefix = f"{where}." if where else ""
+        shape = {"d_in": 1, **given.pop("form")}
+        form = from_dict(kind.config_class, shape, where=f"{prefix}form")
+        loss = from_dict(_loss_class(kind), given.pop("loss"), where=f"{prefix}loss")
+        groups = {
+            name: from_dict(group, given.pop(name, {}), where=f"{prefix}{name}")  # type: ignore[arg-type]
+            for name, group in _SHARED.items()
+        }
+        given.pop("architecture")
+        if given:
+            raise ValueError(f"unknown key '{prefix}{next(iter(given))}' for {cls.__name__}")
+        return cls(kind.architecture, _form_of(form), loss, **groups)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -208,9 +216,19 @@ class RunConfig:
             at_least(name, getattr(self, name), 1)
 
 
-_GROUPS = {f.name: f.default_factory for f in dataclasses.fields(SAETrainConfig)}
-_GROUP_OF = {f.name: group for group, cls in _GROUPS.items() for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+_SHARED = {
+    "start": StartConfig,
+    "optimizer": OptimizerConfig,
+    "schedule": ScheduleConfig,
+    "resampling": ResamplingConfig,
+}
 RUN_FIELDS = tuple(f.name for f in dataclasses.fields(RunConfig))
+
+
+def option_groups(name: str) -> dict[str, type[Any]]:
+    """The groups of options of an architecture's training: group -> the dataclass whose fields they are."""
+    kind = _trainable(name)
+    return {"form": kind.config_class, "loss": _loss_class(kind), **_SHARED}
 
 
 def configure(arguments: Mapping[str, Any]) -> SAETrainConfig:
@@ -218,12 +236,47 @@ def configure(arguments: Mapping[str, Any]) -> SAETrainConfig:
 
         configure({"architecture": "gated", "d_sae": 9216, "l1_coefficient": 3.0, "lr": 1e-3})
 
-    Raises ValueError naming an unknown field and the nearest known one.
+    What isn't given comes from the architecture's recipe, then from the fields' defaults. Raises ValueError naming
+    an unknown field and the nearest known one.
     """
-    grouped: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
-    for name, value in arguments.items():
-        if name not in _GROUP_OF:
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
+    kind = _trainable(given.pop("architecture", "gated"))
+    groups = option_groups(kind.architecture)
+    owner = {
+        f.name: group
+        for group, cls in groups.items()
+        for f in dataclasses.fields(cls)
+        if f.name not in FROM_DATA
+    }
+    for name in given:
+        if name not in owner:
             hint = "it is the same for all dictionaries on one stream; " if name in RUN_FIELDS else ""
-            raise ValueError(f"unknown training option {name!r}; {hint}{nearest(name, _GROUP_OF)}")
-        grouped[_GROUP_OF[name]][name] = tuple(value) if isinstance(value, list) else value
-    return SAETrainConfig(**{group: _GROUPS[group](**given) for group, given in grouped.items()})  # type: ignore[operator]
+            known = (*owner, "architecture")
+            raise ValueError(
+                f"unknown training option {name!r} of a {kind.architecture} SAE; {hint}{nearest(name, known)}"
+            )
+    grouped: dict[str, dict[str, Any]] = {group: {} for group in groups}
+    for name, value in {"d_sae": 4608, **kind.recipe(given), **given}.items():
+        if not (value is None and name in _LEFT_OPEN):
+            grouped[owner[name]][name] = value
+    form = kind.config_class(d_in=1, **grouped.pop("form"))
+    rest = {group: cls(**grouped[group]) for group, cls in groups.items() if group != "form"}
+    return SAETrainConfig(kind.architecture, _form_of(form), **rest)
+
+
+_LEFT_OPEN = ("apply_b_dec_to_input", "resample_at")  # None says: as the recipe has it
+
+
+def _form_of(config: Any) -> dict[str, Any]:
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    return {name: value for name, value in values.items() if name not in FROM_DATA}
+
+
+def _trainable(name: str) -> type[Dictionary]:
+    one_of("architecture", name, architectures(trained=True))
+    return architecture(name)
+
+
+def _loss_class(kind: type[Dictionary]) -> type[Any]:
+    assert kind.loss_class is not None
+    return kind.loss_class

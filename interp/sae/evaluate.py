@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from interp.activations.harvest import parse_tokens
-from interp.activations.text import (
-    ContextBatch,
-    Documents,
-    DocumentStream,
-    TokenContexts,
-    load_text,
-    pack,
-)
+from interp.activations.text import Documents, DocumentStream, TokenContexts
 from interp.core.messages import one_of
 from interp.core.progress import progress as progress_bar
 from interp.models.fingerprint import of_other_weights
-from interp.models.sites import Site
-from interp.sae.foreign import parses
-from interp.sae.gated import GatedSAE
-from interp.sae.metrics import FiringStats, ReconstructionStats, density_histogram
+from interp.models.sites import Site, is_site
+from interp.sae.evaluation_rows import Batches, contexts_of, stream_rows
+from interp.sae.measured import Measured
 from interp.sae.rows import TrainedRows
 from interp.sae.scores import SAEEvaluation
-from interp.sae.splice import SplicedRun, encode_rows
+from interp.sae.splice import SplicedRun
 
 if TYPE_CHECKING:
     from interp.core.stream import DataStream
@@ -49,7 +39,6 @@ __all__ = ["SAEEvaluation", "evaluate", "evaluate_several"]
 POSITIONS = ("trained", "all")
 ABLATIONS = ("zero", "mean")
 _STREAM_ROWS = 4096
-_GATES_AT_ONCE = 2**22
 _LOGITS_AT_ONCE = 2**26  # numbers in one batch of logits: 256 MiB in float32
 
 
@@ -58,7 +47,7 @@ def evaluate(
     model: LanguageModel | None = None,
     text: Text | None = None,
     *,
-    site: Site | str | None = None,
+    site: Site | str | Sequence[Site | str] | None = None,
     tokens: int | str | None = None,
     stream: DataStream | None = None,
     batch_size: int | None = None,
@@ -71,6 +60,10 @@ def evaluate(
 ) -> SAEEvaluation:
     """Measure an SAE: on a stream of activations, or on text, spliced into its model.
 
+    A transcoder replaces its output site, by what it makes of the input site; the ablations are of the output. A
+    crosscoder replaces each of its sites in turn, and that is what its `parts` report. Prefixes and budgets that were
+    trained are measured, and spliced, besides the whole dictionary: `parts`, too.
+
     In the model the SAE replaces the activations it was trained for: position 0 of each segment (the
     attention sink), special tokens and rows of a norm above the training's bound are left as they are, in the
     splice and in the ablations alike.  Cross-entropies and KL are means over all next-token predictions of
@@ -80,7 +73,8 @@ def evaluate(
     Args:
         sae: a dictionary, or a folder that `load_sae` reads.
         model, text: the model, and contexts, documents, or anything that `load_text` takes.
-        site: where to splice; None: where the SAE was trained.
+        site: where to splice; None: where the SAE was trained. Of a transcoder its input and output, of a crosscoder
+            all.
         tokens: measure on about the first so many tokens (500_000, "500k"); None: all.
         stream: activations instead of a model and text; read from where it stands to the end of its epoch (or
             `tokens`), after which it is put back.
@@ -118,7 +112,7 @@ def evaluate_several(
     model: LanguageModel | None = None,
     text: Text | None = None,
     *,
-    site: Site | str | None = None,
+    site: Site | str | Sequence[Site | str] | None = None,
     tokens: int | str | None = None,
     stream: DataStream | None = None,
     batch_size: int | None = None,
@@ -145,47 +139,65 @@ def evaluate_several(
     one_of("positions", positions, POSITIONS)
     limit = parse_tokens(tokens)
     named = zip(loaded, names or [sae.architecture for sae in loaded], strict=True)
-    measured = [_Measured(sae, name) for sae, name in named]
+    measured = [Measured(sae, name) for sae, name in named]
 
     if stream is not None:
         if model is not None or text is not None:
             raise ValueError("give a stream, or a model and text, not both")
-        where = str(site or getattr(stream, "site", "stream"))
-        for x in _stream_rows(stream, limit, batch_size or _STREAM_ROWS, progress):
+        where = (
+            _names(site) or tuple(getattr(stream, "sites", ())) or (str(getattr(stream, "site", "stream")),)
+        )
+        for x in stream_rows(stream, limit, batch_size or _STREAM_ROWS, progress):
             for one in measured:
-                one.add(x, where)
+                for each in (one, *one.parts):
+                    each.add(x, " + ".join(where))
         return [one.result(where, "stream") for one in measured]
     if model is None or text is None:
         raise ValueError("nothing to measure on: give a model and text, or a stream of activations")
 
-    place = _site(loaded, model, site)
-    contexts = _contexts(text, model, context_size or loaded[0].metadata.context_size or 128, limit)
+    place = _place(loaded, model, site)
+    contexts = contexts_of(text, model, context_size or loaded[0].metadata.context_size or 128, limit)
     padded_tokens = max(contexts.context_size, _LOGITS_AT_ONCE // (model.d_vocab or 1))
     if batch_size is not None:
         padded_tokens = batch_size * contexts.context_size
-    batches = _Batches(contexts, limit, padded_tokens)
-    run = SplicedRun(model, place)
+    batches = Batches(contexts, limit, padded_tokens)
+    run = SplicedRun(model, place.sites)
     special = {*contexts.special_token_ids, *model.special_token_ids}
     rules = [TrainedRows.of(sae, special) if positions == "trained" else TrainedRows() for sae in loaded]
-    _run(run, batches, measured, rules, ablations, with_error_term, progress)
+    _run(run, place, batches, measured, rules, ablations, with_error_term, progress)
     fingerprint = model.fingerprint() if any(sae.metadata.model_fingerprint for sae in loaded) else {}
     results = []
     for one, rule in zip(measured, rules, strict=True):
-        result = one.result(str(place), positions)
+        result = _result(run, place, one, rule, positions)
         result.model, result.text = model.name, str(contexts.origin.get("text", {}).get("name", ""))
         result.with_error_term, result.limit = with_error_term, limit
         result.differs = _differs(one.sae, model, fingerprint, place, positions, with_error_term)
-        run.fill(result, one, ("zero", rule), ("mean", rule))
         if result.differs:
             logger.warning("%s is evaluated not as it was trained: %s", one.name, ", ".join(result.differs))
         results.append(result)
     return results
 
 
+@dataclass(frozen=True)
+class _Place:
+    """The sites that a dictionary is trained on, in their order, and those of them that it replaces."""
+
+    sites: tuple[Site, ...]
+    replaced: tuple[Site, ...]
+
+    def rows(self, act: dict[Site, Tensor], mask: Bool[Tensor, "b s"]) -> tuple[Tensor, dict[Site, Tensor]]:
+        """The masked rows of the sites side by side, and those of the replaced sites."""
+        chosen = {site: act[site][mask] for site in self.sites}
+        parts = list(chosen.values())
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        return whole, {site: chosen[site] for site in self.replaced}
+
+
 def _run(
     run: SplicedRun,
-    batches: _Batches,
-    measured: list[_Measured],
+    place: _Place,
+    batches: Batches,
+    measured: list[Measured],
     rules: list[TrainedRows],
     ablations: tuple[str, ...],
     with_error_term: bool,
@@ -193,29 +205,61 @@ def _run(
 ) -> None:
     """All forward passes: clean, spliced and zeroed batch by batch, then, the mean being known, mean-ablated."""
     masks: list[dict[TrainedRows, Bool[Tensor, "b s"]]] = []
-    total = batches.n_tokens * (1 + ("mean" in ablations))
-    bar = progress_bar(total=total, desc=f"evaluating {run.site}", unit="token", enabled=progress)
+    total, where = batches.n_tokens * (1 + ("mean" in ablations)), " + ".join(map(str, place.sites))
+    bar = progress_bar(total=total, desc=f"evaluating {where}", unit="token", enabled=progress)
     with torch.no_grad(), bar:
         for batch in batches:
             act = run.clean(batch)
-            about = (batch.input_ids, batch.position_ids, act, batch.attention_mask)
+            about = (batch.input_ids, batch.position_ids, act[place.sites[0]], batch.attention_mask)
             masks.append({rule: rule.mask(*about) for rule in rules})
             for one, rule in zip(measured, rules, strict=True):
-                x = act[masks[-1][rule]]
-                x_hat = one.add(x, str(run.site))
-                if with_error_term:
-                    x_hat = x_hat + (x.to(x_hat.dtype) - x_hat)
-                run.replaced(one, batch, masks[-1][rule], x_hat)
+                rows, replaced = place.rows(act, masks[-1][rule])
+                for each in (one, *one.parts):
+                    decoded = each.add(rows, where)
+                    for (site, y), y_hat in zip(replaced.items(), decoded, strict=True):
+                        if with_error_term:
+                            y_hat = y_hat + (y.to(y_hat.dtype) - y_hat)
+                        run.replaced((each, site), batch, site, masks[-1][rule], y_hat)
             if "zero" in ablations:
                 for rule, mask in masks[-1].items():
-                    run.replaced(("zero", rule), batch, mask, 0.0)
+                    for site in place.replaced:
+                        run.replaced(("zero", rule, site), batch, site, mask, 0.0)
             bar.update(batch.n_tokens)
         if "mean" in ablations:
-            means = {rule: one.reconstruction.mean for one, rule in zip(measured, rules, strict=True)}
+            means = {rule: [s.mean for s in one.by_site] for one, rule in zip(measured, rules, strict=True)}
             for batch, by_rule in zip(batches, masks, strict=True):
                 for rule, mask in by_rule.items():
-                    run.replaced(("mean", rule), batch, mask, means[rule], kl=False)
+                    for site, mean in zip(place.replaced, means[rule], strict=True):
+                        run.replaced(("mean", rule, site), batch, site, mask, mean, kl=False)
                 bar.update(batch.n_tokens)
+
+
+def _result(
+    run: SplicedRun, place: _Place, one: Measured, rule: TrainedRows, positions: str
+) -> SAEEvaluation:
+    """A dictionary's own figures, and what its splices and those of its parts came to."""
+
+    def figures(each: Measured | None, site: Site) -> dict[str, float]:
+        return run.figures((each, site), ("zero", rule, site), ("mean", rule, site))
+
+    result = one.result(tuple(map(str, place.sites)), positions)
+    result.n_predictions = run.n_predictions
+    if len(place.replaced) == 1:
+        whole, parts = (
+            figures(one, place.replaced[0]),
+            [figures(each, place.replaced[0]) for each in one.parts],
+        )
+    else:  # each site by itself: there is no one splice of them all
+        whole = {"ce_clean": figures(None, place.replaced[0])["ce_clean"]}
+        parts = [figures(one, site) for site in place.replaced]
+    for name, value in whole.items():
+        setattr(result, name, value)
+    told = ("ce_spliced", "loss_recovered", "loss_recovered_mean")
+    result.parts = tuple(
+        replace(part, **{name: found[name] for name in told})
+        for part, found in zip(result.parts, parts, strict=True)
+    )
+    return result
 
 
 def _loaded(sae: Source) -> Dictionary:
@@ -226,21 +270,46 @@ def _loaded(sae: Source) -> Dictionary:
     return sae
 
 
-def _site(saes: list[Dictionary], model: LanguageModel, site: Site | str | None) -> Site:
+def _names(site: Site | str | Sequence[Site | str] | None) -> tuple[str, ...]:
+    """The names of what was asked for."""
+    if site is None:
+        return ()
+    return (str(site),) if isinstance(site, Site | str) else tuple(map(str, site))
+
+
+def _trained_at(sae: Dictionary) -> tuple[str, ...]:
+    """Where a dictionary was trained, as far as it knows."""
+    known = sae.metadata
+    return known.sites or ((known.site,) if known.site else ())
+
+
+def _place(
+    saes: list[Dictionary], model: LanguageModel, site: Site | str | Sequence[Site | str] | None
+) -> _Place:
     places = set()
     for sae in saes:
-        wanted = site or sae.metadata.site
+        wanted = _names(site) or _trained_at(sae)
         if not wanted:
             raise ValueError("site: this SAE does not say where it was trained; name the site")
-        place = model.check_site(wanted)
-        if model.width(place) != sae.cfg.d_in:
+        if site is None and sae.metadata.extra.get("models"):
             raise ValueError(
-                f"the SAE takes activations of width {sae.cfg.d_in}, "
-                f"{place} of {model.name} has {model.width(place)}"
+                f"the SAE was trained on several models ({', '.join(wanted)}): evaluate it on a StoreStream of their "
+                "stores"
             )
-        places.add(place)
+        if len(wanted) != len(sae.widths):
+            raise ValueError(
+                f"site: a {sae.architecture} dictionary of {len(sae.widths)} sites, here are {len(wanted)}: "
+                f"{', '.join(wanted)}"
+            )
+        sites = tuple(model.check_site(one) for one in wanted)
+        for one, width in zip(sites, sae.widths, strict=True):
+            if model.width(one) != width:
+                raise ValueError(
+                    f"the SAE takes activations of width {width}, {one} of {model.name} has {model.width(one)}"
+                )
+        places.add(_Place(sites, sites[1:] if sae.sites == "pair" else sites))
     if len(places) > 1:
-        named = ", ".join(sorted(map(str, places)))
+        named = ", ".join(sorted(" + ".join(map(str, place.sites)) for place in places))
         raise ValueError(f"these SAEs were trained at several sites ({named}): evaluate one site at a time")
     return places.pop()
 
@@ -249,14 +318,15 @@ def _differs(
     sae: Dictionary,
     model: LanguageModel,
     fingerprint: dict[str, Any],
-    place: Site,
+    place: _Place,
     positions: str,
     with_error_term: bool,
 ) -> tuple[str, ...]:
     """In what an evaluation is not of the SAE where, and as, it was trained."""
     known, found = sae.metadata, []
-    if known.site and parses(known.site) and Site.parse(known.site) != place:
-        found.append(f"at {place}, trained at {known.site}")
+    trained = _trained_at(sae)
+    if trained and all(map(is_site, trained)) and tuple(map(Site.parse, trained)) != place.sites:
+        found.append(f"at {' + '.join(map(str, place.sites))}, trained at {' + '.join(trained)}")
     if of_other_weights(known.model_fingerprint, fingerprint):
         found.append(f"{model.name} has other weights than the model it was trained on ({known.model_name})")
     if positions == "all" and known.skip_positions:
@@ -264,124 +334,3 @@ def _differs(
     if with_error_term:
         found.append("its error added back")
     return tuple(found)
-
-
-def _contexts(text: Any, model: LanguageModel, context_size: int, limit: int | None) -> TokenContexts:
-    if isinstance(text, TokenContexts):
-        return text
-    documents = text if isinstance(text, Documents) else load_text(text)
-    return pack(documents, model, context_size=context_size, max_tokens=limit)
-
-
-class _Measured:
-    """The SAE's own figures, accumulated over rows of activations."""
-
-    def __init__(self, sae: Dictionary, name: str) -> None:
-        self.sae, self.name = sae, name
-        self.reconstruction = ReconstructionStats()
-        self.firing = FiringStats(sae.cfg.d_sae)
-        self.open_gates = 0
-
-    def add(self, x: Float[Tensor, "n d"], site: str) -> Float[Tensor, "n d"]:
-        """Measure some rows of `site` and return their reconstruction."""
-        first = self.reconstruction.n == 0
-        codes, x_hat = encode_rows(self.sae, x)
-        self.reconstruction.update(x, x_hat)
-        self.firing.update(len(x), codes.indices, codes.values)
-        if isinstance(self.sae, GatedSAE):
-            self.open_gates += count_open_gates(self.sae, x)
-        if first and len(x) and self.reconstruction.fvu > 1:
-            logger.warning(
-                "FVU is %.3g on the first %d rows of %s, worse than the mean would be. The SAE was trained "
-                "on %s: check the site, the model and the scale of the activations",
-                self.reconstruction.fvu,
-                self.reconstruction.n,
-                site,
-                self.sae.metadata.site or "a site that it doesn't name",
-            )
-        return x_hat
-
-    def result(self, site: str, positions: str) -> SAEEvaluation:
-        r, f = self.reconstruction, self.firing
-        return SAEEvaluation(
-            name=self.name,
-            architecture=self.sae.architecture,
-            site=site,
-            d_in=self.sae.cfg.d_in,
-            d_sae=self.sae.cfg.d_sae,
-            n_tokens=r.n,
-            l0=f.l0,
-            l1=f.l1,
-            mse=r.mse,
-            fvu=r.fvu,
-            gamma=r.gamma(),
-            gamma_centered=r.gamma(center=True),
-            cosine=r.cosine,
-            l2_ratio=r.l2_ratio,
-            alive=1.0 - len(f.dead) / self.sae.cfg.d_sae,
-            density=density_histogram(f.hits, f.n),
-            positions=positions,
-            dictionary=self.sae.identity().digest,
-            open_gates=self.open_gates / r.n if isinstance(self.sae, GatedSAE) else f.l0,
-            l1_coefficient=_number(self.sae.metadata.l1_coefficient),
-        )
-
-
-def count_open_gates(sae: GatedSAE, x: Float[Tensor, "n d"]) -> int:
-    """Open gates of n tokens, whether or not the magnitude lets the latent fire."""
-    with torch.no_grad():
-        xc = x.to(sae.W_gate.device, sae.W_gate.dtype)
-        if sae.cfg.apply_b_dec_to_input:
-            xc = xc - sae.b_dec
-        tile = max(64, _GATES_AT_ONCE // max(len(x), 1))
-        pairs = zip(sae.W_gate.split(tile), sae.b_gate.split(tile), strict=True)
-        return sum(int((xc @ W.T + b > 0).sum()) for W, b in pairs)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
-@dataclass(frozen=True)
-class _Batches:
-    """Contexts in batches of similar length."""
-
-    contexts: TokenContexts
-    limit: int | None
-    padded_tokens: int
-
-    @property
-    def n_contexts(self) -> int:
-        """The first contexts that hold `limit` tokens, or all."""
-        if self.limit is None:
-            return len(self.contexts)
-        enough = int(np.searchsorted(np.cumsum(self.contexts.lengths), self.limit))
-        return min(enough + 1, len(self.contexts))
-
-    @property
-    def n_tokens(self) -> int:
-        return int(self.contexts.lengths[: self.n_contexts].sum())
-
-    def __iter__(self) -> Iterator[ContextBatch]:
-        lengths = self.contexts.lengths[: self.n_contexts]
-        longest_first = np.argsort(-lengths, kind="stable")
-        start = 0
-        while start < len(longest_first):
-            count = max(1, self.padded_tokens // int(lengths[longest_first[start]]))
-            yield self.contexts.batch(longest_first[start : start + count])
-            start += count
-
-
-def _stream_rows(stream: DataStream, limit: int | None, size: int, progress: bool) -> Iterator[Tensor]:
-    before, epoch = stream.state_dict(), stream.epoch
-    left = math.inf if limit is None else limit
-    try:
-        with progress_bar(total=limit, desc="evaluating", unit="token", enabled=progress) as bar:
-            while left > 0 and stream.epoch == epoch:
-                batch: Any = stream.next_batch(int(min(size, left)))
-                x = batch if isinstance(batch, Tensor) else batch.values
-                left -= len(x)
-                bar.update(len(x))
-                yield x
-    finally:
-        stream.load_state_dict(before)

@@ -12,8 +12,10 @@ class SAEMetadata:
 
     Attributes:
         model_name, model_fingerprint: the language model, as `LanguageModel.name` and `.fingerprint()`.
-        site: as `str(Site)`, e.g. ``"resid_post.15"``.
+        site: as `str(Site)`, e.g. ``"resid_post.15"``; a transcoder's input. None, too, where there are several.
+        sites: of a transcoder its input and output, of a crosscoder all; empty where there is only one.
         activation_scale: c; the weights were trained on c times the activations.
+        activation_scales: that of each of `sites`; empty where there is only one.
         activation_scale_folded: whether c is in the weights already. An SAE on which it isn't expects scaled
             activations; `load_sae` folds it, so that what it returns always takes raw ones.
         normalization: how c was found: ``"mean_norm"``, ``"rms"`` or ``"none"``.
@@ -32,7 +34,9 @@ class SAEMetadata:
     model_name: str | None = None
     model_fingerprint: dict[str, Any] | None = None
     site: str | None = None
+    sites: tuple[str, ...] = ()
     activation_scale: float = 1.0
+    activation_scales: tuple[float, ...] = ()
     activation_scale_folded: bool = True
     normalization: str = "none"
     skip_positions: tuple[int, ...] = (0,)
@@ -54,3 +58,5 @@ class SAEMetadata:
     def __post_init__(self) -> None:
         if not self.activation_scale > 0:
             raise ValueError(f"activation_scale = {self.activation_scale} must be positive")
+        if not all(c > 0 for c in self.activation_scales):
+            raise ValueError(f"activation_scales = {self.activation_scales} must be positive")

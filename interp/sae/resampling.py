@@ -10,9 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.sae.dictionary import SMALLEST_NORM
-from interp.sae.gated import GatedSAE
-from interp.sae.standard import StandardSAE
+from interp.sae.dictionary import SMALLEST_NORM, Dictionary
 from interp.sae.step import TrainStep
 
 _ROWS_AT_ONCE = 2048
@@ -21,7 +19,7 @@ _ENCODER_NORM = 0.2  # of a revived latent, relative to the mean over living one
 
 @torch.no_grad()
 def resample_dead_(
-    sae: GatedSAE | StandardSAE,
+    sae: Dictionary,
     step: TrainStep | None,
     sample: Float[Tensor, "n d"],
     dead: Int[Tensor, " k"],
@@ -67,26 +65,24 @@ def resample_dead_(
         if vector is not None:
             vector[dead] = 0
     if init_fire_rate is not None:
-        thresholds = _firing_thresholds(sae, sample, dead, init_fire_rate)
-        for name in sae.latent_vectors:
-            getattr(sae, name)[dead] = -thresholds
+        fire_at_(sae, sample, dead, init_fire_rate)
     if step is not None:
         step.reset_latents_(dead)
     return dead
 
 
 @torch.no_grad()
-def reconstruction_losses(sae: GatedSAE | StandardSAE, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+def reconstruction_losses(sae: Dictionary, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     """|x_hat - x|^2 of each row, float64."""
     parts = [(sae(rows).x_hat - rows).double().pow(2).sum(1) for rows in x.split(_ROWS_AT_ONCE)]
     return torch.cat(parts)
 
 
-def _firing_thresholds(
-    sae: GatedSAE | StandardSAE, sample: Tensor, latents: Tensor, rate: float
-) -> Float[Tensor, " k"]:
-    """For each latent the pre-activation, without bias, that this share of the sample exceeds."""
-    weight = getattr(sae, sae.encoder_matrices[0])[latents]
+@torch.no_grad()
+def fire_at_(sae: Dictionary, sample: Float[Tensor, "n d"], latents: Int[Tensor, " k"], rate: float) -> None:
+    """Set the biases of some latents such that each fires on this share of a sample."""
+    weight = getattr(sae, sae.encoder_matrices[0])
     xc = sample - sae.b_dec if sae.cfg.apply_b_dec_to_input else sample
     index = min(len(sample) - 1, round(rate * len(sample)))
-    return torch.cat([(xc @ rows.T).sort(dim=0, descending=True).values[index] for rows in weight.split(256)])
+    for some in latents.split(256):
+        sae.open_above_(some, (xc @ weight[some].T).sort(dim=0, descending=True).values[index])

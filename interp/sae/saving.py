@@ -35,7 +35,7 @@ def write_pretrained(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
     """Write a dictionary's folder: the weights, then ``config.json``, which names their checksum and has its own."""
     folder = Path(folder)
     with atomic_write(folder / WEIGHTS) as temporary:
-        checksum = write_tensors(temporary, dict(sae.named_parameters()))
+        checksum = write_tensors(temporary, sae.state_dict())
     config = {
         "schema_version": SCHEMA_VERSION,
         "architecture": sae.architecture,
@@ -95,9 +95,10 @@ def read_pretrained(cls: type[D], folder: str | os.PathLike[str], *, device: tor
 def fold_if_needed(sae: Dictionary) -> None:
     """Fold the activation scale of the metadata into the weights, unless it is there already."""
     if not sae.metadata.activation_scale_folded:
-        c = sae.metadata.activation_scale
-        sae.fold_activation_scale_(c)
-        _log.info("folded the activation scale %.6g into the weights: the SAE takes raw activations", c)
+        scales = sae.metadata.activation_scales or (sae.metadata.activation_scale,)
+        sae.fold_activation_scales_(scales)
+        shown = ", ".join(f"{c:.6g}" for c in scales)
+        _log.info("folded the activation scale %s into the weights: the SAE takes raw activations", shown)
 
 
 def weights_file(path: Path) -> Path:
@@ -116,7 +117,7 @@ def fill(
     shapes don't match exactly.
     """
     sae = make(torch.device("meta"))
-    parameters = dict(sae.named_parameters())
+    parameters = sae.state_dict()  # and what a recipe measured, in buffers
     for name in tensors:
         if name not in parameters:
             raise ValueError(f"{source}: tensor {name!r} doesn't belong here; {nearest(name, parameters)}")

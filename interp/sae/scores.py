@@ -34,6 +34,7 @@ ROWS = (
     ("loss_recovered", "loss recovered", "{:.4f}", "against zero ablation; 1 is lossless"),
     ("loss_recovered_mean", "loss recovered (mean)", "{:.4f}", "against mean ablation"),
     ("kl_score", "KL score", "{:.4f}", "1 - KL(clean || spliced) / KL(clean || zeroed)"),
+    ("k", "k", "{:.1f}", "latents per token in training; L0 should agree"),
     ("fvu", "FVU", "{:.4f}", "fraction of variance unexplained, about the mean"),
     ("gamma", "γ", "{:.4f}", "relative reconstruction bias; below 1 is shrinkage"),
     ("gamma_centered", "γ centred", "{:.4f}", "the same about the mean of the data"),
@@ -46,6 +47,26 @@ ROWS = (
     ("ce_zero", "CE zero-ablated", "{:.4f}", "the site replaced by zero"),
     ("kl_spliced", "KL clean || spliced", "{:.4f}", "nats per predicted token"),
 )
+
+
+@dataclass(frozen=True)
+class PartScores:
+    """What a part of a dictionary does: a prefix, a smaller budget, or one of several sites.
+
+    The figures mean what those of `SAEEvaluation` mean; at a site, the splice and the ablations are at that site alone.
+    """
+
+    name: str
+    d_sae: int
+    l0: float
+    fvu: float
+    ce_spliced: float = NAN
+    loss_recovered: float = NAN
+    loss_recovered_mean: float = NAN
+
+    def __str__(self) -> str:
+        recovered = "" if math.isnan(self.loss_recovered) else f", loss recovered {self.loss_recovered:.4f}"
+        return f"{self.name}: L0 {self.l0:.1f}, FVU {self.fvu:.4f}{recovered}"
 
 
 @dataclass(repr=False)
@@ -62,6 +83,10 @@ class SAEEvaluation:
         limit: about how many tokens were asked for; None: the whole text.
         differs: in what this is not an evaluation of the SAE where, and as, it was trained; such figures are not
             the SAE's own and are not written into its run.
+        site: where it reads and, unless there is a `target_site` (a transcoder's output), what it replaces. Figures of
+            the reconstruction are those of the target; of several sites, on the scale of training.
+        k: latents per token in training, where the architecture fixes them.
+        parts: prefixes of a Matryoshka SAE, budgets of a TopK SAE, sites of a crosscoder.
         dictionary: digest of `Dictionary.identity()`, whose figures these are.
         l0, open_gates, l1: per token.  mse: squared error summed over dimensions, mean over tokens.
         alive: share of latents that fired at all in n_tokens tokens (means little below 1e6).
@@ -85,8 +110,11 @@ class SAEEvaluation:
     alive: float
     density: DensityHistogram
     positions: str
+    target_site: str = ""
     open_gates: float = NAN
+    k: float = NAN
     l1_coefficient: float = NAN
+    parts: tuple[PartScores, ...] = ()
     model: str = ""
     text: str = ""
     with_error_term: bool = False
@@ -112,7 +140,8 @@ class SAEEvaluation:
     def n_dead(self) -> int:
         return self.density.n_dead
 
-    def _cells(self) -> list[tuple[str, str, str]]:
+    def cells(self) -> list[tuple[str, str, str]]:
+        """Label, value and explanation of each figure that was measured."""
         return [
             (label, form.format(value), note)
             for attribute, label, form, note in ROWS
@@ -122,7 +151,8 @@ class SAEEvaluation:
     @property
     def caption(self) -> str:
         """What was measured on what, in one line."""
-        where = f"{self.site} of {self.model}" if self.model else self.site
+        place = f"{self.site} -> {self.target_site}" if self.target_site else self.site
+        where = f"{place} of {self.model}" if self.model else place
         text = f", {self.text}" if self.text else ""
         splice = f", positions: {self.positions}" if self.positions != "stream" else ""
         differs = f"; NOT as trained: {', '.join(self.differs)}" if self.differs else ""
@@ -132,10 +162,10 @@ class SAEEvaluation:
         )
 
     def __str__(self) -> str:
-        cells = self._cells()
+        cells = self.cells()
         wide, wide_value = max(len(c[0]) for c in cells), max(len(c[1]) for c in cells)
         lines = [f"  {label:<{wide}}  {value:>{wide_value}}  {note}" for label, value, note in cells]
-        return "\n".join([self.caption, *lines])
+        return "\n".join([self.caption, *lines, *(f"  {part}" for part in self.parts)])
 
     __repr__ = __str__
 
@@ -146,8 +176,10 @@ class SAEEvaluation:
         table.add_column("metric")
         table.add_column("value", justify="right")
         table.add_column("", style="dim")
-        for row in self._cells():
+        for row in self.cells():
             table.add_row(*row)
+        for part in self.parts:
+            table.add_row(part.name, f"{part.fvu:.4f}", str(part))
         return table
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,8 +189,10 @@ class SAEEvaluation:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> SAEEvaluation:
         """The inverse of `to_dict`."""
-        floats = {f.name for f in fields(cls) if f.type == "float"}
-        return from_dict(cls, {k: NAN if v is None and k in floats else v for k, v in content.items()})
+        parts = content.get("parts", ())
+        if isinstance(parts, list):
+            parts = tuple(_with_nan(PartScores, part) if isinstance(part, dict) else part for part in parts)
+        return from_dict(cls, {**_with_nan(cls, content), "parts": parts})
 
     def save(self, path: str | Path) -> None:
         """Write `to_dict()` as JSON."""
@@ -201,7 +235,7 @@ class SAEEvaluation:
         """One row, a column a figure."""
         import pandas as pd
 
-        row = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "density"}
+        row = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("density", "parts")}
         return pd.DataFrame([row]).assign(n_dead=self.n_dead)
 
     def plot(self) -> Figure:
@@ -231,9 +265,15 @@ class SAEEvaluation:
         return figure
 
 
+def _with_nan(cls: type[Any], content: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a dataclass, with NaN for the figures that JSON has as null."""
+    floats = {f.name for f in fields(cls) if f.type == "float"}
+    return {k: NAN if v is None and k in floats else v for k, v in content.items()}
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, DensityHistogram):
+    if isinstance(value, DensityHistogram | PartScores):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value

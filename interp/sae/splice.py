@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from interp.models.language_model import LanguageModel
     from interp.sae.codes import SparseCodes
     from interp.sae.dictionary import Dictionary
-    from interp.sae.scores import SAEEvaluation
 
 Edit = Callable[[Float[Tensor, "b s d"], Int[Tensor, "b s"]], Tensor | None]
 
@@ -34,8 +33,9 @@ def encode_rows(sae: Dictionary, x: Float[Tensor, "n d"]) -> tuple[SparseCodes, 
     """
     parameter = sae.W_dec
     with torch.no_grad():
-        codes = sae.encode_sparse(x.to(parameter.device, parameter.dtype))
-        x_hat = sae.decode(codes)
+        x_in = x.to(parameter.device, parameter.dtype)
+        codes = sae.encode_sparse(x_in)
+        x_hat = sae.decode(codes, x_in)
     return codes, x_hat.to(x.device, torch.promote_types(x_hat.dtype, torch.float32))
 
 
@@ -55,7 +55,7 @@ def replace_rows(rows: Bool[Tensor, "b s"], values: Float[Tensor, "n d"] | float
 def spliced(
     model: LanguageModel,
     sae: Dictionary,
-    site: Site | str,
+    site: Site | str | Sequence[Site | str],
     *,
     with_error_term: bool = False,
     rows: TrainedRows | None = None,
@@ -64,6 +64,7 @@ def spliced(
     """Run the model with an SAE's reconstruction in place of the activations at `site`.
 
     Args:
+        site: where; of a transcoder its input and its output, which is what is replaced.
         with_error_term: add the error x - x_hat of the unedited codes, so that the model changes only by
             what `edit_codes` does (and by no bit without it, or where it silences what doesn't fire).
         rows: which rows are replaced; None: those for which the SAE was trained; `TrainedRows()`: all. The others
@@ -75,60 +76,80 @@ def spliced(
             logits = model.logits(tokens)
     """
     rule = TrainedRows.of(sae, model.special_token_ids) if rows is None else rows
+    named = [site] if isinstance(site, Site | str) else list(site)
+    places = [Site.parse(one) for one in named]
+    if len(places) != (2 if sae.sites == "pair" else 1) or sae.sites == "several":
+        raise ValueError(
+            f"site = {', '.join(map(str, places))}: a {sae.architecture} dictionary is spliced at "
+            + {"one": "one site", "pair": "two, its input and output"}.get(sae.sites, "none in a single pass")
+        )
+    read: list[tuple[Tensor, Tensor]] = []  # at the input of a transcoder: the rows, and which they are
+
+    def remember(act: Float[Tensor, "b s d"], positions: Int[Tensor, "b s"]) -> None:
+        where = rule.mask(model.token_ids(), positions, act, model.real_tokens())
+        read[:] = [(act[where], where)]
 
     def edit(act: Float[Tensor, "b s d"], positions: Int[Tensor, "b s"]) -> Tensor | None:
         if with_error_term and edit_codes is None:
             return None
-        where = rule.mask(model.token_ids(), positions, act, model.real_tokens())
-        x = act[where]
+        if len(places) == 1:
+            remember(act, positions)
+        x, where = read[0]
         codes, x_hat = encode_rows(sae, x)
-        out = x_hat if edit_codes is None else sae.decode(edit_codes(codes)).to(x_hat)
+        out = x_hat if edit_codes is None else sae.decode(edit_codes(codes), x).to(x_hat)
         if with_error_term:  # in this order a change of nothing is nothing
-            out = x.to(x_hat.dtype) + (out - x_hat)
+            out = act[where].to(x_hat.dtype) + (out - x_hat)
         return replace_rows(where, out)(act, positions)
 
-    with model.edit({Site.parse(site): edit}):
+    edits: dict[Site | str, Edit] = {places[-1]: edit}
+    if len(places) == 2:
+        edits[places[0]] = remember
+    with model.edit(edits):
         yield
 
 
 class SplicedRun:
-    """The model clean and with the site replaced: cross-entropy and KL over all next-token predictions."""
+    """The model clean and with a site replaced: cross-entropy and KL over all next-token predictions."""
 
-    def __init__(self, model: LanguageModel, site: Site) -> None:
-        self.model, self.site = model, site
+    def __init__(self, model: LanguageModel, sites: Sequence[Site]) -> None:
+        self.model, self.sites = model, tuple(sites)
         self.cross_entropy: dict[Hashable, WeightedMean] = {"clean": WeightedMean()}
         self.kl: dict[Hashable, WeightedMean] = {}
         self._clean: list[Float[Tensor, "m v"]] = []
 
-    def clean(self, batch: ContextBatch) -> Float[Tensor, "b s d"]:
-        """Run a batch as it is, and remember its predictions; the activations at the site."""
-        seen: list[Tensor] = []
+    def clean(self, batch: ContextBatch) -> dict[Site, Float[Tensor, "b s d"]]:
+        """Run a batch as it is, and remember its predictions; the activations at the sites."""
+        seen: dict[Site, Tensor] = {}
 
-        def record(act: Tensor, positions: Tensor) -> None:
-            seen.append(act.clone())
+        def recorder(site: Site) -> Edit:
+            def record(act: Tensor, positions: Tensor) -> None:
+                seen[site] = act.clone()
 
-        with self.model.edit({self.site: record}):
+            return record
+
+        with self.model.edit({site: recorder(site) for site in self.sites}):
             logits = self._logits(batch)
         self._clean = []
         for log_probs, targets in _predictions(batch, logits):
             self._clean.append(log_probs)
             self.cross_entropy["clean"].update(_cross_entropy(log_probs, targets))
-        return seen[0]
+        return seen
 
     def replaced(
         self,
         key: Hashable,
         batch: ContextBatch,
+        site: Site,
         rows: Bool[Tensor, "b s"],
         values: Tensor | float,
         *,
         kl: bool = True,
     ) -> None:
-        """Run a batch with the rows replaced and add its losses under `key`.
+        """Run a batch with the rows of a site replaced and add its losses under `key`.
 
         With `kl`, its predictions are compared with those of the batch that last ran clean.
         """
-        with self.model.edit({self.site: replace_rows(rows, values)}):
+        with self.model.edit({site: replace_rows(rows, values)}):
             logits = self._logits(batch)
         entropy = self.cross_entropy.setdefault(key, WeightedMean())
         for i, (log_probs, targets) in enumerate(_predictions(batch, logits)):
@@ -137,21 +158,30 @@ class SplicedRun:
                 divergence = self.kl.setdefault(key, WeightedMean())
                 divergence.update(_kl_divergence(self._clean[i], log_probs))
 
-    def fill(self, result: SAEEvaluation, spliced: Hashable, zero: Hashable, mean: Hashable) -> None:
-        """Write the losses under these keys into a result; NaN where there are none."""
+    def figures(self, spliced: Hashable, zero: Hashable, mean: Hashable) -> dict[str, float]:
+        """What the losses under these keys come to, by the names of `SAEEvaluation`; NaN where there are none."""
 
-        def ce(key: Hashable) -> float:
-            return self.cross_entropy[key].value if key in self.cross_entropy else math.nan
+        def value(kept: dict[Hashable, WeightedMean], key: Hashable) -> float:
+            return kept[key].value if key in kept else math.nan
 
-        result.n_predictions = self.cross_entropy["clean"].count
-        result.ce_clean, result.ce_spliced = ce("clean"), ce(spliced)
-        result.ce_zero, result.ce_mean = ce(zero), ce(mean)
-        result.loss_recovered = loss_recovered(result.ce_clean, result.ce_spliced, result.ce_zero)
-        result.loss_recovered_mean = loss_recovered(result.ce_clean, result.ce_spliced, result.ce_mean)
-        result.kl_spliced = self.kl[spliced].value
-        if zero in self.kl:
-            result.kl_zero = self.kl[zero].value
-            result.kl_score = kl_score(result.kl_spliced, result.kl_zero)
+        clean, spliced_in = self.cross_entropy["clean"].value, value(self.cross_entropy, spliced)
+        ce_zero, ce_mean = value(self.cross_entropy, zero), value(self.cross_entropy, mean)
+        kl, kl_zero = value(self.kl, spliced), value(self.kl, zero)
+        return {
+            "ce_clean": clean,
+            "ce_spliced": spliced_in,
+            "ce_zero": ce_zero,
+            "ce_mean": ce_mean,
+            "loss_recovered": loss_recovered(clean, spliced_in, ce_zero),
+            "loss_recovered_mean": loss_recovered(clean, spliced_in, ce_mean),
+            "kl_spliced": kl,
+            "kl_zero": kl_zero,
+            "kl_score": kl_score(kl, kl_zero),
+        }
+
+    @property
+    def n_predictions(self) -> int:
+        return self.cross_entropy["clean"].count
 
     def _logits(self, batch: ContextBatch) -> Float[Tensor, "b s v"]:
         return self.model.logits(

@@ -12,20 +12,18 @@ from torch import Tensor, nn
 
 from interp.core.config import to_dict
 from interp.core.device import dtype_name, make_generator, resolve_device
-from interp.core.messages import warn_once
 from interp.core.schedules import Schedule
 from interp.core.task import StepContext
 from interp.sae.config import RunConfig, SAETrainConfig
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.dictionary import Dictionary
 from interp.sae.init import initial_b_dec
-from interp.sae.resampling import resample_dead_
+from interp.sae.kernels.lists import Losses
+from interp.sae.resampling import fire_at_, resample_dead_
 from interp.sae.scaling import activation_scale
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from interp.sae.step import StepStats, make_step
-from interp.sae.tied import TiedSAE, TiedSAEConfig
 
 _MEDIAN_ROWS = 16_384  # of the sample, for a geometric median
-_LARGEST_R = 10.0  # |r_mag|: a guard against exp overflowing, far from what training reaches
+_START_ROWS = 8192  # of the sample, for the quantiles at which latents start to fire
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ class SAETask:
 
     Args:
         stream: what the Trainer reads from; it also needs ``d`` and ``sample(n, seed)``, as every source of
-            activations has.
+            activations has, and ``widths`` where its rows are of several sites.
         configs: name -> configuration. The names head what is logged; the only one may be "".
         run: what they share.
         device: where to train.
@@ -65,11 +63,12 @@ class SAETask:
                     "interp.activations.stream.TensorStream"
                 )
         self.stream, self.run, self.log_every = stream, run, log_every
+        self.widths: tuple[int, ...] = tuple(getattr(stream, "widths", (stream.d,)))
         device = resolve_device(device)
         self.trained = {
-            name: TrainedInPlace(config, run, stream.d, device) for name, config in configs.items()
+            name: TrainedInPlace(config, run, self.widths, device) for name, config in configs.items()
         }
-        self.scale: float | None = None
+        self.scales: tuple[float, ...] | None = None
         self._before_first_step = before_first_step
         self._keys = {name: f"sae{i}" for i, name in enumerate(self.trained)}
 
@@ -82,7 +81,8 @@ class SAETask:
         run = {
             key: value for key, value in to_dict(self.run).items() if key not in ("backend", "check_every")
         }
-        return {"run": run, "dictionaries": {name: to_dict(one.config) for name, one in self.trained.items()}}
+        dictionaries = {name: to_dict(one.config) for name, one in self.trained.items()}
+        return {"run": run, "dictionaries": dictionaries, "widths": list(self.widths)}
 
     def update(self, batch: Any, ctx: StepContext) -> dict[str, float | Tensor]:
         """One step of every dictionary."""
@@ -92,19 +92,39 @@ class SAETask:
         if self._before_first_step is not None:
             self._before_first_step()
             self._before_first_step = None
-        if self.scale is None:
-            self.scale = self._start()
-        first = next(iter(self.trained.values()))
-        x = x.to(first.sae.W_dec.dtype) * self.scale
+        if self.scales is None:
+            self.scales = self._start()
+        parts = self._parts(x)
         log = (ctx.step + 1) % self.log_every == 0 or ctx.step + 1 == ctx.max_steps
         values: dict[str, float | Tensor] = {}
         for name, one in self.trained.items():
+            x, target = parts[one.sae.sites]
             with ctx.runtime.autocast():
-                stats = one.take_step(x, ctx.step)
+                stats = one.take_step(x, ctx.step, target)
             if log:
                 prefix = f"{name}/" if name else ""
-                values.update({prefix + key: value for key, value in one.numbers(x, stats, ctx.step).items()})
+                numbers = one.numbers(x, stats, ctx.step, target)
+                values.update({prefix + key: value for key, value in numbers.items()})
         return values
+
+    def _parts(self, x: Float[Tensor, "n d"]) -> dict[str, tuple[Tensor, Tensor | None]]:
+        """Scaled input and target as each kind of dictionary here takes them, each made once."""
+        assert self.scales is not None
+        W_dec = next(iter(self.trained.values())).sae.W_dec
+        scaled: dict[str, tuple[Tensor, Tensor | None]] = {}
+        for sites in {one.sae.sites for one in self.trained.values()}:
+            if sites == "pair":
+                first, second = x.split(self.widths, dim=1)
+                c_in, c_out = self.scales
+                scaled[sites] = first.to(W_dec) * c_in, second.to(W_dec) * c_out
+            elif len(self.widths) == 1:
+                scaled[sites] = x.to(W_dec) * self.scales[0], None
+            else:
+                columns = [
+                    W_dec.new_full((width,), c) for width, c in zip(self.widths, self.scales, strict=True)
+                ]
+                scaled[sites] = x.to(W_dec) * torch.cat(columns), None
+        return scaled
 
     def after_step(self, ctx: StepContext) -> None:
         """Resample dead latents where it is due."""
@@ -112,24 +132,31 @@ class SAETask:
             if ctx.step + 1 in one.resample_after:
                 self._resample(name, one, ctx.step)
             if (ctx.step + 1) % self.run.check_every == 0:
-                one.guard_r_mag()
+                one.sae.after_many_steps_()
 
     def _resample(self, name: str, one: TrainedInPlace, step: int) -> None:
         if len(one.dead):
             changed = one.resample(self._sample(one.config.resampling.resample_rows, step), step)
             _log.info("%sresampled %d dead latents after step %d", name and f"{name}: ", changed, step + 1)
 
-    def _start(self) -> float:
-        """Estimate the scale and set every b_dec."""
+    def _start(self) -> tuple[float, ...]:
+        """Estimate the scale of each site and set every b_dec."""
         sample = self._raw_sample(self.run.normalization_rows, 0)
-        scale = activation_scale(sample, self.run.normalization)
-        _log.info("activations scaled by %.6g (%s over %d rows)", scale, self.run.normalization, len(sample))
+        sites = sample.split(self.widths, dim=1)
+        self.scales = tuple(activation_scale(part, self.run.normalization) for part in sites)
+        shown = ", ".join(f"{c:.6g}" for c in self.scales)
+        _log.info("activations scaled by %s (%s over %d rows)", shown, self.run.normalization, len(sample))
         for one in self.trained.values():
-            how = one.config.form.b_dec_init
+            how, rate = one.config.start.b_dec_init, one.config.start.start_fire_rate
             rows = sample[:: max(1, len(sample) // _MEDIAN_ROWS)] if how == "geometric_median" else sample
+            decoded = zip(rows.split(self.widths, dim=1), self.scales, strict=True)
+            means = [initial_b_dec(part, how) * c for part, c in decoded]
             with torch.no_grad():
-                one.sae.b_dec.copy_(initial_b_dec(rows, how) * scale)
-        return scale
+                one.sae.b_dec.copy_(means[1] if one.sae.sites == "pair" else torch.cat(means))
+                if rate is not None:
+                    few = self._parts(sample[:: max(1, len(sample) // _START_ROWS)])[one.sae.sites][0]
+                    fire_at_(one.sae, few, torch.arange(one.config.d_sae, device=few.device), rate)
+        return self.scales
 
     def _raw_sample(self, n_rows: int, step: int) -> Float[Tensor, "n d"]:
         n_rows = min(n_rows, len(self.stream))
@@ -137,9 +164,7 @@ class SAETask:
         return self.stream.sample(n_rows, seed=seed)
 
     def _sample(self, n_rows: int, step: int) -> Float[Tensor, "n d"]:
-        assert self.scale is not None
-        W_dec = next(iter(self.trained.values())).sae.W_dec
-        return self._raw_sample(n_rows, step + 1).to(W_dec.device, W_dec.dtype) * self.scale
+        return self._parts(self._raw_sample(n_rows, step + 1))["one"][0]
 
     def _check(self, x: Tensor, step: int) -> None:
         if x.dim() != 2 or x.shape[1] != self.stream.d:
@@ -157,11 +182,11 @@ class SAETask:
     def state_dict(self) -> dict[str, Any]:
         """All that must resume besides the weights."""
         saes = {self._keys[name]: one.state_dict() for name, one in self.trained.items()}
-        return {"scale": self.scale, "saes": saes}
+        return {"scales": self.scales and list(self.scales), "saes": saes}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave."""
-        self.scale = state["scale"]
+        self.scales = state["scales"] and tuple(state["scales"])
         for name, one in self.trained.items():
             one.load_state_dict(state["saes"][self._keys[name]])
 
@@ -169,26 +194,24 @@ class SAETask:
 class TrainedInPlace:
     """One dictionary with its step, schedules and dead-latent counters."""
 
-    def __init__(self, config: SAETrainConfig, run: RunConfig, d_in: int, device: torch.device) -> None:
+    def __init__(
+        self, config: SAETrainConfig, run: RunConfig, widths: tuple[int, ...], device: torch.device
+    ) -> None:
         self.config, self.run = config, run
-        self.sae = build(config, d_in, run, device)
-        loss, optimizer = config.loss, config.optimizer
+        self.sae = build(config, widths, run, device)
+        optimizer = config.optimizer
         self.step = make_step(
             self.sae,
+            config.loss,
             betas=(optimizer.beta1, optimizer.beta2),
             eps=optimizer.eps,
             grad_clip=optimizer.grad_clip,
-            sparsity=loss.sparsity,
-            freeze_decoder=loss.freeze_decoder,
-            detach_centering=loss.detach_centering,
-            mse_reduction=loss.mse_reduction,
             backend=run.backend,
         )
-        self.silent_tokens: Int[Tensor, " F"] = torch.zeros(
-            config.form.d_sae, dtype=torch.int64, device=device
-        )
+        self.silent_tokens: Int[Tensor, " F"] = torch.zeros(config.d_sae, dtype=torch.int64, device=device)
+        self.warm_after = round(config.schedule.lr_warmup * run.steps)
         self.dead_after = max(1, round(config.resampling.dead_window * run.steps)) * run.batch_size
-        self.resample_after = {max(1, round(share * run.steps)) for share in config.resample_at}
+        self.resample_after = {max(1, round(share * run.steps)) for share in config.resampling.resample_at}
         self.restarts: list[int] = []
         self.l1 = Schedule(run.steps, warmup_steps=round(config.schedule.l1_warmup * run.steps))
         self.lr = self._lr_schedule()
@@ -208,13 +231,18 @@ class TrainedInPlace:
         )
 
     def coefficients(self, step: int) -> tuple[float, float]:
-        """(L1 coefficient, learning rate) of a step."""
+        """(weight of the sparsity, learning rate) of a step."""
         loss, optimizer = self.config.loss, self.config.optimizer
-        return loss.l1_coefficient * self.l1(step), optimizer.lr * self.lr(step)
+        return loss.weight * self.l1(step), optimizer.lr * self.lr(step)
 
-    def take_step(self, x: Float[Tensor, "n d"], step: int) -> StepStats:
+    def take_step(
+        self, x: Float[Tensor, "n d"], step: int, target: Float[Tensor, "n e"] | None = None
+    ) -> StepStats:
         """Update the weights and the dead-latent counters."""
-        stats = self.step(x, *self.coefficients(step))
+        revives = self.sae.dead_term(self.config.loss) is not None
+        dead = self.dead if revives else None
+        stats = self.step(x, *self.coefficients(step), target=target, dead=dead)
+        self.sae.after_step_(Losses(*stats[1:]), warmed_up=step >= self.warm_after)
         self.silent_tokens += len(x)
         self.silent_tokens.masked_fill_(stats.fired > 0, 0)
         return stats
@@ -224,13 +252,16 @@ class TrainedInPlace:
         """Latents that haven't fired for the dead-latent window."""
         return torch.nonzero(self.silent_tokens >= self.dead_after)[:, 0]
 
-    def numbers(self, x: Float[Tensor, "n d"], stats: StepStats, step: int) -> dict[str, Any]:
+    def numbers(
+        self, x: Float[Tensor, "n d"], stats: StepStats, step: int, target: Float[Tensor, "n e"] | None = None
+    ) -> dict[str, Any]:
         """What is logged."""
-        l1_coefficient, lr = self.coefficients(step)
-        squared_error = float(stats.reconstruction) * len(x)
-        if self.config.loss.mse_reduction == "mean":
-            squared_error *= x.shape[1]
-        variance = float((x - x.mean(0)).double().pow(2).sum())
+        weight, lr = self.coefficients(step)
+        y = x if target is None else target
+        squared_error = float(stats.error) * len(y)
+        if getattr(self.config.loss, "mse_reduction", "sum") == "mean":
+            squared_error *= y.shape[1]
+        variance = float((y - y.mean(0)).double().pow(2).sum())
         fvu = {"fvu": squared_error / variance} if variance > 0 else {}
         return {
             "loss": float(stats.loss),
@@ -240,15 +271,14 @@ class TrainedInPlace:
             "l0": float(stats.l0),
             "open_gates": float(stats.open_gates),
             **fvu,
-            "dead": len(self.dead) / self.config.form.d_sae,
-            "l1_coefficient": l1_coefficient,
+            "dead": len(self.dead) / self.config.d_sae,
+            "l1_coefficient": weight,
             "lr": lr,
             "backend": self.step.backend_name,
         }
 
     def resample(self, sample: Float[Tensor, "n d"], step: int) -> int:
         """Revive dead latents and restart the learning rate; returns how many."""
-        assert not isinstance(self.sae, TiedSAE)  # its configuration admits no resampling
         generator = make_generator(self.run.seed, "resample", step)
         rate = self.config.resampling.init_fire_rate
         changed = resample_dead_(self.sae, self.step, sample, self.dead, generator, init_fire_rate=rate)
@@ -257,14 +287,6 @@ class TrainedInPlace:
             self.restarts.append(step)
             self.lr = self._lr_schedule()
         return len(changed)
-
-    @torch.no_grad()
-    def guard_r_mag(self) -> None:
-        """Keep |r_mag| below 10; nothing in a healthy run comes near."""
-        r_mag = getattr(self.sae, "r_mag", None)
-        if r_mag is not None and bool((r_mag.abs() > _LARGEST_R).any()):
-            r_mag.clamp_(-_LARGEST_R, _LARGEST_R)
-            warn_once(_log, "r_mag", "r_mag left [-10, 10] and was clamped: lower the learning rate")
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -282,22 +304,17 @@ class TrainedInPlace:
 
 def build(
     config: SAETrainConfig,
-    d_in: int,
+    widths: tuple[int, ...],
     run: RunConfig,
     device: torch.device | str = "cpu",
     *,
     empty: bool = False,
-) -> GatedSAE | StandardSAE | TiedSAE:
-    """The untrained dictionary that a configuration describes; all zeros if it is to be `empty`."""
-    form, seed = config.form, None if empty else run.seed
-    norm_weighted = form.architecture == "standard" and config.loss.sparsity == "ri_l1"
-    tied = form.architecture == "tied"
-    centred = not (norm_weighted or tied) if form.apply_b_dec_to_input is None else form.apply_b_dec_to_input
+) -> Dictionary:
+    """The untrained dictionary that a configuration describes, for rows of sites of these widths.
+
+    All zeros if it is to be `empty`.
+    """
     dtype = dtype_name(torch.float64 if run.precision == "64" else torch.float32)
-    if form.architecture == "gated":
-        gated = GatedSAEConfig(d_in, form.d_sae, centred, dtype, tied=form.tied, use_r_mag=form.use_r_mag)
-        return GatedSAE(gated, seed=seed, device=device)
-    if tied:
-        return TiedSAE(TiedSAEConfig(d_in, form.d_sae, centred, dtype), seed=seed, device=device)
-    standard = StandardSAEConfig(d_in, form.d_sae, centred, dtype, decoder_norm=0.1 if norm_weighted else 1.0)
-    return StandardSAE(standard, seed=seed, device=device)
+    kind: Any = config.kind
+    cfg = kind.config_class(**kind.shape(widths), dtype=dtype, **config.form)
+    return kind(cfg, seed=None if empty else run.seed, device=device)  # type: ignore[no-any-return]

@@ -36,6 +36,8 @@ from interp.sae.task import SAETask
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    Source = ActivationSource | ActivationStore | Tensor | np.ndarray | str | os.PathLike[str]
+
 _log = logging.getLogger(__name__)
 
 __all__ = ["RunConfig", "SAETask", "SAETrainConfig", "TrainedSAE", "train"]
@@ -89,16 +91,18 @@ class TrainedSAE:
 
 
 def train(
-    source: ActivationSource | ActivationStore | Tensor | np.ndarray | str | os.PathLike[str],
+    source: Source | Mapping[str, ActivationStore | str | os.PathLike[str]],
     variants: Mapping[str, Mapping[str, Any]] | Sequence[Mapping[str, Any]] | None = None,
     *,
     architecture: str = "gated",
     d_sae: int = 4608,
-    l1_coefficient: float = 3.0,
+    l1_coefficient: float | None = None,
     site: str | None = None,
+    sites: Sequence[str] | None = None,
+    target_site: str | None = None,
     steps: int = 3000,
     batch_size: int = 1024,
-    lr: float = 1e-3,
+    lr: float | None = None,
     backend: str = "auto",
     seed: int = 0,
     tracker: str = "jsonl",
@@ -117,11 +121,15 @@ def train(
         train("store/", {"gated": {}, "l1": {"architecture": "standard", "d_sae": 6912}}, out="runs/")
 
     Args:
-        source: a stream of activations, a store or its folder, or a tensor or array [n d].
+        source: a stream of activations, a store or its folder, or a tensor or array [n d]; for a crosscoder over models
+            the store of each, by name, all of the same contexts.
         variants: for several dictionaries, the options in which each differs; by name, or a list, whose names
             are then made from the options. Each ends with the same bits as if it were trained alone.
-        architecture, d_sae, l1_coefficient, lr: the commonest options of a dictionary.
-        site: which of a store's sites, where it has several.
+        architecture, d_sae, l1_coefficient, lr: the commonest options of a dictionary. None: as the architecture's
+            recipe and `interp.sae.config` say.
+        site: which of a store's sites, where it has several; a transcoder's input.
+        sites: a crosscoder's.
+        target_site: a transcoder's output.
         steps, batch_size, backend, seed: see :class:`interp.sae.config.RunConfig`.
         tracker: ``"jsonl"``, ``"wandb"`` or ``"none"``.
         resume: ``"auto"`` continues an unfinished run in `out`, a checkpoint's folder that one, None starts
@@ -143,15 +151,11 @@ def train(
     """
     run_options = {key: options.pop(key) for key in list(options) if key in RUN_FIELDS}
     run = RunConfig(steps=steps, batch_size=batch_size, backend=backend, seed=seed, **run_options)
-    stream, provenance = _open(source, site, run)
+    stream, provenance = _open(source, _sites(site, sites, target_site), run)
     _say_passes(stream, run)
-    common = {
-        "architecture": architecture,
-        "d_sae": d_sae,
-        "l1_coefficient": l1_coefficient,
-        "lr": lr,
-        **options,
-    }
+    commonest = {"l1_coefficient": l1_coefficient, "lr": lr}
+    asked = {key: value for key, value in commonest.items() if value is not None}
+    common = {"architecture": architecture, "d_sae": d_sae, **asked, **options}
     named = _named(variants)
     configs = {name: configure({**common, **changes}) for name, changes in named.items()}
     folder = None if out is None else Path(out)
@@ -199,18 +203,39 @@ def train(
     return results if variants is not None else results[0]
 
 
-def _open(source: Any, site: str | None, run: RunConfig) -> tuple[Any, SAEMetadata]:
+def _sites(
+    site: str | None, sites: Sequence[str] | None, target_site: str | None
+) -> str | Sequence[str] | None:
+    """The sites that are read side by side, or the one."""
+    if sites is not None and (site, target_site) != (None, None):
+        raise ValueError(f"sites = {list(sites)}: give sites, or site and target_site")
+    if target_site is None:
+        return site if sites is None else list(sites)
+    if site is None:
+        raise ValueError(f"target_site = {target_site!r}: name the input, too, as site")
+    return [site, target_site]
+
+
+def _open(source: Any, site: str | Sequence[str] | None, run: RunConfig) -> tuple[Any, SAEMetadata]:
     """A stream, and what it tells about where the activations come from."""
     if isinstance(source, str | os.PathLike):
         source = ActivationStore.open(Path(source))
-    if isinstance(source, ActivationStore):
+    if isinstance(source, Mapping):
+        source = {name: _store(one) for name, one in source.items()}
+    if isinstance(source, ActivationStore | dict):
         source = StoreStream(source, site, seed=run.seed, max_norm_multiple=run.max_norm_multiple)
         _log.info("%s: %s", source.site, source.counts)
     elif site is not None:
-        raise ValueError(f"site = {site!r} chooses among a store's sites; this source has only one")
+        raise ValueError(
+            f"site = {site!r} chooses among a store's sites; this source has only one, or its own"
+        )
     if isinstance(source, Tensor | np.ndarray):
         return TensorStream(source, seed=run.seed), SAEMetadata(skip_positions=())
     return source, _metadata(source)
+
+
+def _store(source: ActivationStore | str | os.PathLike[str]) -> ActivationStore:
+    return source if isinstance(source, ActivationStore) else ActivationStore.open(Path(source))
 
 
 def _metadata(source: Any) -> SAEMetadata:
@@ -219,8 +244,12 @@ def _metadata(source: Any) -> SAEMetadata:
     skipped = (0,) if counts is not None and counts.dropped_position0 else ()
     special = bool(counts.dropped_special) if counts is not None else None
     model, contexts = told.model or {}, told.contexts or {}
+    sites = tuple(getattr(source, "sites", ()))
+    stores = getattr(source, "stores", {})
+    models = {name: store.manifest.model for name, store in stores.items()} if len(stores) > 1 else {}
     return SAEMetadata(
-        site=getattr(source, "site", None),
+        site=getattr(source, "site", None) if len(sites) < 2 else None,
+        sites=sites if len(sites) > 1 else (),
         model_name=model.get("name"),
         model_fingerprint=dict(model) or None,
         skip_positions=skipped if told.skip_positions is None else told.skip_positions,
@@ -228,6 +257,7 @@ def _metadata(source: Any) -> SAEMetadata:
         max_norm=told.max_norm,
         context_size=contexts.get("context_size"),
         text=contexts.get("text"),
+        extra={"models": models} if models else {},
     )
 
 
@@ -269,12 +299,13 @@ def _result(
     from interp import __version__
 
     one, run = task.trained[name], task.run
-    assert task.scale is not None
+    assert task.scales is not None
     sae = copy.deepcopy(one.sae).cpu()
     loss = to_dict(one.config.loss)
     sae.metadata = replace(
         known,
-        activation_scale=task.scale,
+        site=known.sites[0] if sae.sites == "pair" and known.sites else known.site,
+        activation_scale=task.scales[0],
         activation_scale_folded=False,
         normalization=run.normalization,
         training_dtype=one.sae.cfg.dtype if run.precision != "bf16" else "bfloat16 products, float32 state",
@@ -282,12 +313,12 @@ def _result(
         steps=run.steps,
         batch_size=run.batch_size,
         lr=one.config.optimizer.lr,
-        l1_coefficient=loss.pop("l1_coefficient"),
+        l1_coefficient=loss.pop("l1_coefficient", None),
         loss=loss,
         seed=run.seed,
         library_version=__version__,
     )
-    sae.fold_activation_scale_(task.scale)
+    sae.fold_activation_scales_(task.scales)
     config = SAERunConfig(run, one.config)
     own, target, label = history, folder, folder.name if folder is not None else sae.architecture
     if name:

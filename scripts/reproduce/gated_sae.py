@@ -39,8 +39,8 @@ from interp.activations.stream import TensorStream
 from interp.core.device import make_generator
 from interp.core.files import write_json
 from interp.core.plotting import new_figure, pareto, save_figure
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.dictionary import Dictionary
-from interp.sae.gated import GatedSAE, GatedSAEConfig
 from interp.sae.metrics import ReconstructionStats, frontier_at, loss_recovered
 from interp.sae.training import train
 
@@ -92,7 +92,7 @@ class SyntheticStream(ActivationSource):
         offset: Tensor | None = None,
         noise: float = 0.0,
     ) -> None:
-        super().__init__(d=directions.shape[1], site="synthetic", counts=RowCounts(n_rows), seed=seed)
+        super().__init__(sites={"synthetic": directions.shape[1]}, counts=RowCounts(n_rows), seed=seed)
         self.directions, self.p, self.noise = directions, p, noise
         self.offset = torch.zeros(self.d) if offset is None else offset
 

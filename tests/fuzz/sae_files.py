@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from interp.core.config import to_dict
-from interp.sae.gated import GatedSAE, GatedSAEConfig
-from interp.sae.interchange import save_dictionary_learning, save_saelens
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.matryoshka import MatryoshkaConfig, MatryoshkaSAE
+from interp.sae.architectures.topk import TopKConfig, TopKSAE
+from interp.sae.formats import NAMES, save_as
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
 from interp.steering.vector import SteeringVector
@@ -19,7 +21,7 @@ D, F = 4, 6
 
 
 def make(folder: Path) -> None:
-    """Write ``ours/``, ``saelens/``, ``dictionary_learning/`` and ``vector/`` into a folder; each time the same."""
+    """Write ``ours/``, a folder of each other format and ``vector/`` into a folder; each time the same."""
     sae = GatedSAE(GatedSAEConfig(D, F), seed=1)
     with torch.no_grad():
         for k, vector in enumerate((sae.b_gate, sae.b_mag, sae.r_mag, sae.b_dec)):
@@ -28,8 +30,15 @@ def make(folder: Path) -> None:
         model_name="tiny", site="resid_post.1", max_norm=40.5, context_size=32, l1_coefficient=3.0, steps=100
     )
     sae.save_pretrained(folder / "ours")
-    save_saelens(sae, folder / "saelens")
-    save_dictionary_learning(sae, folder / "dictionary_learning")
+    save_as(sae, folder / "saelens", "saelens")
+    save_as(sae, folder / "gemma_scope", "gemma_scope")
+    topk = TopKSAE(TopKConfig(D, F, k=2), seed=1)
+    topk.metadata = sae.metadata
+    save_as(topk, folder / "sparsify", "sparsify")
+    nested = MatryoshkaSAE(MatryoshkaConfig(D, F, k=2, widths=(2, 6)), seed=1)
+    nested.set_theta_(0.25)
+    nested.metadata = sae.metadata
+    save_as(nested, folder / "dictionary_learning", "dictionary_learning")
     directions = {layer: torch.linspace(-1, 1, D) * (layer + 1) for layer in (0, 2)}
     SteeringVector(directions, {"method": "mean difference", "n_pairs": 8}).save(folder / "vector")
 
@@ -37,7 +46,7 @@ def make(folder: Path) -> None:
 def read(folder: Path) -> dict[str, Any]:
     """All that the folders say: tensors, configurations, metadata. Raises as the loaders do."""
     found: dict[str, Any] = {}
-    for name in ("ours", "saelens", "dictionary_learning"):
+    for name in ("ours", *NAMES):
         sae = load_sae(folder / name)
         tensors: dict[str, Tensor] = dict(sae.state_dict())
         found[name] = {

@@ -71,7 +71,7 @@ KINDS = {
     "checkpoint": Kind(core_files.make_checkpoint, core_files.read_checkpoint),
     "log": Kind(core_files.make_log, core_files.read_log, 60, anything),
     "store": Kind(store_files.make, store_files.read, 200),
-    "dictionaries": Kind(sae_files.make, sae_files.read, 250, sae_files.agrees),
+    "dictionaries": Kind(sae_files.make, sae_files.read, 300, sae_files.agrees),
     "transcript": Kind(
         other_files.make_transcript, other_files.read_transcript, 80, other_files.no_wrong_reply
     ),

@@ -33,6 +33,6 @@ def randomize(sae: D, seed: int = 0, scale: float = 0.3) -> D:
         for parameter in sae.parameters():
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.add_((scale * noise).to(parameter.dtype))
-        if getattr(sae, "threshold", None) is not None:
+        if "threshold" in dict(sae.named_parameters()):
             sae.get_parameter("threshold").abs_()
     return sae

@@ -287,7 +287,7 @@ def test_rows_the_sae_was_not_trained_for_are_shown_but_not_encoded(store: Activ
 
 
 def test_misfits_are_named(store: ActivationStore) -> None:
-    from interp.sae.standard import StandardSAE, StandardSAEConfig
+    from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 
     with pytest.raises(ValueError, match=r"width 4, resid_post.1 has 16"):
         collect_features(StandardSAE(StandardSAEConfig(4, 8)), store, progress=False)

@@ -10,11 +10,11 @@ import torch
 
 from interp.core.files import write_sealed_json
 from interp.sae import dictionary
-from interp.sae.gated import GatedSAE, GatedSAEConfig
-from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from tests.sae.sparse_world import randomize, sparse_rows
 
 D, F = 8, 37  # F is no multiple of anything

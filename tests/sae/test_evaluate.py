@@ -14,9 +14,10 @@ import torch
 from interp.activations.stream import TensorStream
 from interp.core.stream import ArrayStream
 from interp.models.language_model import LanguageModel
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.dictionary import Dictionary
-from interp.sae.evaluate import count_open_gates, evaluate, evaluate_several
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.evaluate import evaluate, evaluate_several
+from interp.sae.metadata import SAEMetadata
 from interp.sae.metrics import fvu, relative_reconstruction_bias
 from interp.sae.scores import SAEEvaluation
 from interp.sae.splice import spliced
@@ -150,9 +151,9 @@ def test_several_at_once_give_the_figures_of_one_by_one(lm: LanguageModel) -> No
         alone = run(sae, lm, text=contexts, name=name)
         assert result.differs == alone.differs
         assert {
-            k: v for k, v in result.to_dict().items() if k not in ("density", "differs")
+            k: v for k, v in result.to_dict().items() if k not in ("density", "differs", "parts")
         } == pytest.approx(
-            {k: v for k, v in alone.to_dict().items() if k not in ("density", "differs")}, abs=1e-6
+            {k: v for k, v in alone.to_dict().items() if k not in ("density", "differs", "parts")}, abs=1e-6
         )
     assert together[2].n_tokens < 0.6 * together[0].n_tokens
     assert together[2].ce_zero != together[0].ce_zero
@@ -265,7 +266,7 @@ def test_open_gates_count_gates_whose_magnitude_is_shut(lm: LanguageModel) -> No
     sae.metadata = world.metadata()
     x = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
     pi = (x - sae.b_dec) @ sae.W_gate.T + sae.b_gate
-    assert count_open_gates(sae, x) == int((pi > 0).sum())
+    assert sae.open_gates(x) == int((pi > 0).sum())
     result = run(sae, lm)
     assert result.open_gates > result.l0 > 0
 
@@ -279,7 +280,7 @@ def test_bad_scale_is_noticed_on_the_first_batch(lm: LanguageModel, caplog: pyte
         run(sae, lm, site="resid_post.2")
     assert caplog.text.count("worse than the mean") == 1
     assert "of resid_post.2" in caplog.text
-    assert "trained on resid_post.1" in caplog.text
+    assert "trained at resid_post.1, which is the likely site" in caplog.text
 
 
 def test_bad_input_is_named(lm: LanguageModel) -> None:
@@ -392,3 +393,34 @@ def test_kept_metrics_are_of_the_same_model_text_and_tokens(lm: LanguageModel, t
         assert SAEEvaluation.kept(tmp_path, *asked) is None
     world.random_sae().save_pretrained(tmp_path / "sae")  # another dictionary in its place
     assert SAEEvaluation.kept(tmp_path, scores.model, scores.text, "300") is None
+
+
+@pytest.mark.parametrize(
+    ("trained", "extra", "said"),
+    [
+        ("mlp_out.2", {}, "the SAE was trained at mlp_out.2, which is the likely site; give its activations"),
+        ("blocks.2.hook_resid_post", {}, "was trained there, so check the model and the scale"),
+        (
+            None,
+            {"folder": "layers.2.mlp.act"},
+            "which site it was trained, but its folder is 'layers.2.mlp.act'",
+        ),
+        (None, {}, "doesn't say at which site it was trained; check the site"),
+    ],
+)
+def test_activations_of_another_site_are_noticed_and_the_likely_one_named(
+    caplog: pytest.LogCaptureFixture, trained: str | None, extra: dict[str, str], said: str
+) -> None:
+    """Three times too large a reconstruction is worse than the mean."""
+    sae = world.random_sae(threshold=0.0)
+    with torch.no_grad():
+        sae.W_dec.mul_(3)
+    sae.metadata = SAEMetadata(site=trained, extra=extra)
+    x = torch.randn(300, 16, generator=torch.Generator().manual_seed(0))
+    with caplog.at_level(logging.WARNING):
+        result = evaluate(sae, stream=TensorStream(x, seed=0), site="resid_post.2", progress=False)
+    assert result.fvu > 1.5
+    (warning,) = [record.getMessage() for record in caplog.records if "FVU" in record.getMessage()]
+    assert warning.startswith("FVU is ")
+    assert "rows of resid_post.2, worse than the mean would be: " in warning
+    assert said in warning

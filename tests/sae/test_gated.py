@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from interp.sae.gated import GatedSAE, GatedSAEConfig
-from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.jumprelu import JumpReLUConfig, JumpReLUSAE
 from tests.sae.sparse_world import randomize, sparse_rows
 
 N, D, F = 23, 8, 30

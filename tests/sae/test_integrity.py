@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -12,9 +13,10 @@ from safetensors.torch import save_file
 from interp.core.files import read_json, sha256_file, write_sealed_json
 from interp.core.tensor_files import read_tensors
 from interp.core.torch_files import read_torch
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.topk import TopKConfig, TopKSAE
 from interp.sae.evaluate import evaluate
-from interp.sae.gated import GatedSAE, GatedSAEConfig
-from interp.sae.interchange import save_dictionary_learning, save_saelens
+from interp.sae.formats import NAMES, save_as
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
 from tests.sae import tiny_world as world
@@ -25,7 +27,16 @@ FILES = {
     "ours": ("config.json", "weights.safetensors", "W_dec"),
     "saelens": ("cfg.json", "sae_weights.safetensors", "W_dec"),
     "dictionary_learning": ("config.json", "ae.pt", "decoder.weight"),
+    "sparsify": ("cfg.json", "sae.safetensors", "W_dec"),
+    "gemma_scope": ("config.json", "params.npz", "W_dec"),
 }
+
+
+def dictionary(kind, d=D):
+    """A small one of an architecture that the format has."""
+    if kind == "sparsify":
+        return randomize(TopKSAE(TopKConfig(d, F, k=3)))
+    return randomize(GatedSAE(GatedSAEConfig(d, F)))
 
 
 @pytest.fixture(params=FILES)
@@ -35,16 +46,22 @@ def kind(request):
 
 @pytest.fixture
 def folder(tmp_path, kind):
-    sae = randomize(GatedSAE(GatedSAEConfig(D, F)))
-    save = {"saelens": save_saelens, "dictionary_learning": save_dictionary_learning}
-    save.get(kind, GatedSAE.save_pretrained)(sae, tmp_path)
-    return tmp_path
+    sae = dictionary(kind)
+    if kind == "ours":
+        return sae.save_pretrained(tmp_path)
+    return save_as(sae, tmp_path, kind)
 
 
 def rewrite_weights(folder, kind, change) -> None:
     """Other weights, and no checksum that would tell."""
     _, weights, name = FILES[kind]
     path = folder / weights
+    if path.suffix == ".npz":
+        with np.load(path) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        arrays[name] = change(torch.from_numpy(arrays[name])).numpy()
+        np.savez(path, **arrays)
+        return accept(folder, kind)
     tensors = read_torch(path) if path.suffix == ".pt" else read_tensors(path)
     tensors[name] = change(tensors[name])
     if path.suffix == ".pt":
@@ -116,7 +133,8 @@ def test_other_numbers_than_were_written_are_refused(folder, kind):
 def test_other_settings_than_were_written_are_refused(folder, kind):
     path = folder / FILES[kind][0]
     path.write_text(path.read_text().replace('"apply_b_dec_to_input": true', '"apply_b_dec_to_input": false'))
-    path.write_text(path.read_text().replace(str(D), str(D + 1), 1))
+    text = path.read_text()
+    path.write_text(text.replace(str(D), str(D + 1), 1) if str(D) in text else text + " ")
     with pytest.raises(ValueError, match=rf"{path.name}.* (changed|shape)"):
         load_sae(folder)
 
@@ -125,14 +143,16 @@ SIZES = {
     "ours": lambda c, n: c["config"].update(d_sae=n),
     "saelens": lambda c, n: c.update(d_sae=n),
     "dictionary_learning": lambda c, n: c["trainer"].update(dict_size=n),
+    "sparsify": lambda c, n: c.update(num_latents=n),
 }
 
 
+@pytest.mark.parametrize("kind", SIZES, indirect=True)  # Gemma Scope's files have no sizes but the arrays'
 @pytest.mark.parametrize("size", [20_000_000, 10**12, 10**30, 0, -1, 12.0, "12", True, None])
 def test_sizes_cost_no_memory_before_they_are_held_against_the_file(folder, kind, size):
     rewrite_config(folder, kind, lambda config: SIZES[kind](config, size))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if size is None and kind != "ours":
+    if size is None and kind in ("saelens", "dictionary_learning"):
         assert load_sae(folder).cfg.d_sae == F  # the shapes leave no doubt
         return
     with pytest.raises(ValueError, match=str(folder)):
@@ -144,6 +164,8 @@ def test_sizes_cost_no_memory_before_they_are_held_against_the_file(folder, kind
     "text", ["[" * 100_000, "[]", "{}", "null", '{"a": 1, "a": 2}', '{"d_in": ' + "9" * 5000 + "}", "\xff"]
 )
 def test_json_of_every_kind_is_named(folder, kind, text):
+    if (kind, text) == ("gemma_scope", "{}"):
+        return  # it says nothing, and needs to say nothing
     path = folder / FILES[kind][0]
     path.write_text(text, encoding="latin-1")
     (folder / "sha256.json").unlink(missing_ok=True)
@@ -159,6 +181,8 @@ def test_json_of_every_kind_is_named(folder, kind, text):
         ("saelens", "metadata"),
         ("dictionary_learning", "trainer"),
         ("dictionary_learning", "metadata"),
+        ("sparsify", "metadata"),
+        ("gemma_scope", "metadata"),
     ],
     indirect=["kind"],
 )
@@ -171,7 +195,7 @@ def test_mappings_are_mappings(folder, kind, place, value):
 
 @pytest.mark.parametrize("value", [0, 0.0, -1.0, [], "2.5", True, float("nan"), float("inf"), torch.ones(2)])
 def test_a_norm_factor_is_a_positive_number(tmp_path, value):
-    save_dictionary_learning(randomize(GatedSAE(GatedSAEConfig(D, F))), tmp_path)
+    save_as(dictionary("dictionary_learning"), tmp_path, "dictionary_learning")
     (tmp_path / "sha256.json").unlink()
     tensors = read_torch(tmp_path / "ae.pt")
     torch.save({"step": 7, "ae": tensors, "norm_factor": value}, tmp_path / "ae.pt")
@@ -192,9 +216,9 @@ def test_a_folder_of_an_earlier_release_is_read(tmp_path):
 # -- What an export must keep
 
 
-@pytest.mark.parametrize("save", [save_saelens, save_dictionary_learning])
+@pytest.mark.parametrize("format", NAMES)
 @pytest.mark.parametrize("excluded", [True, False, None])
-def test_an_export_keeps_which_rows_the_sae_is_for(tmp_path, save, excluded):
+def test_an_export_keeps_which_rows_the_sae_is_for(tmp_path, format, excluded):
     known = SAEMetadata(
         model_name="tiny",
         model_fingerprint={"weights": "abc"},
@@ -204,26 +228,26 @@ def test_an_export_keeps_which_rows_the_sae_is_for(tmp_path, save, excluded):
         max_norm=41.7,
         context_size=24,
     )
-    sae = randomize(GatedSAE(GatedSAEConfig(16, F)))
+    sae = dictionary(format)
     sae.metadata = known
-    save(sae, tmp_path)
+    save_as(sae, tmp_path, format)
     found = load_sae(tmp_path).metadata
     for name in ("model_name", "model_fingerprint", "site", "skip_positions", "max_norm", "context_size"):
         assert getattr(found, name) == getattr(known, name)
     assert found.special_tokens_excluded == excluded
-    save(load_sae(tmp_path), tmp_path)  # once more
+    save_as(load_sae(tmp_path), tmp_path, format)  # once more
     assert load_sae(tmp_path).metadata.skip_positions == (0, 2)
 
 
-@pytest.mark.parametrize("save", [save_saelens, save_dictionary_learning])
-def test_an_export_evaluates_as_the_sae_does(tmp_path, save):
+@pytest.mark.parametrize("format", [name for name in NAMES if name != "sparsify"])  # it has no standard SAE
+def test_an_export_evaluates_as_the_sae_does(tmp_path, format):
     lm, contexts = world.model(), world.contexts(20)
     batch = lm.tokenize(world.TEXTS[:20])
     act = lm.activations(batch, world.SITE)[world.SITE][batch.attention_mask.bool()]
     sae = world.random_sae()
     sae.metadata = world.metadata(max_norm=float(act.norm(dim=1).quantile(0.8)), context_size=24)
     before = evaluate(sae, lm, contexts, progress=False)
-    save(sae, tmp_path)
+    save_as(sae, tmp_path, format)
     after = evaluate(load_sae(tmp_path), lm, contexts, progress=False)
     assert after.n_tokens == before.n_tokens < contexts.n_tokens - len(contexts)
     for name in ("fvu", "l0", "ce_spliced", "loss_recovered"):

@@ -19,14 +19,15 @@ from interp.activations.stream import TensorStream
 from interp.core.checkpoint import load_checkpoint
 from interp.core.device import make_generator
 from interp.core.runtime import Runtime
-from interp.sae.config import FormConfig, LossConfig, RunConfig, SAETrainConfig, configure
-from interp.sae.gated import GatedSAE, GatedSAEConfig
-from interp.sae.interchange import save_dictionary_learning, save_saelens
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
+from interp.sae.config import RunConfig, StartConfig, configure
+from interp.sae.formats.dictionary_learning import save_dictionary_learning
+from interp.sae.formats.saelens import save_saelens
 from interp.sae.loading import load_sae
 from interp.sae.metadata import SAEMetadata
 from interp.sae.metrics import fvu
 from interp.sae.resampling import resample_dead_
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from interp.sae.step import make_step
 from interp.sae.task import SAETask
 from interp.sae.training import train
@@ -66,7 +67,7 @@ def test_1c_the_norm_weighted_penalty_cannot_be_gamed():
 
 def test_2a_resampling_is_on_for_gated_models_and_changes_weights():
     """Assigning into a boolean-masked copy would change nothing."""
-    assert configure({"architecture": "gated"}).resample_at != ()
+    assert configure({"architecture": "gated"}).resampling.resample_at != ()
     sae = randomize(GatedSAE(GatedSAEConfig(D, F)))
     dead = torch.tensor([3, 9])
     before = {name: p.detach().clone() for name, p in sae.named_parameters()}
@@ -101,7 +102,7 @@ def test_2d_a_revived_latent_lives_on():
 
 def test_5a_every_checkpoint_carries_the_activation_scale(tmp_path):
     result = train(7 * X, out=tmp_path, checkpoint_every=20, **SMALL)
-    scales = [load_checkpoint(tmp_path / f"step_000000{s}").state["task"]["scale"] for s in (20, 40)]
+    scales = [load_checkpoint(tmp_path / f"step_000000{s}").state["task"]["scales"][0] for s in (20, 40)]
     assert scales == [result.metadata.activation_scale] * 2
     for folder in (tmp_path / "step_00000020", tmp_path):
         sae = load_sae(folder)
@@ -160,7 +161,7 @@ def test_8_the_site_and_the_model_travel_with_the_weights(tmp_path):
         assert load_sae(tmp_path / save.__name__).metadata.site == "mlp_out.3"
 
 
-@pytest.mark.parametrize("config", [SAEMetadata(), SAETrainConfig(), RunConfig(), GatedSAEConfig(D, F)])
+@pytest.mark.parametrize("config", [SAEMetadata(), configure({}), RunConfig(), GatedSAEConfig(D, F)])
 def test_9_configurations_neither_invent_attributes_nor_swallow_assignments(config):
     with pytest.raises(AttributeError):
         config.hook_point  # noqa: B018
@@ -185,7 +186,7 @@ def test_10_nothing_is_read_out_of_a_folders_name(tmp_path):
 
 def test_11_training_needs_no_tracker_plots_or_language_model_library():
     code = (
-        "import sys, interp.sae.training, interp.sae.loading, interp.sae.interchange; "
+        "import sys, interp.sae.training, interp.sae.loading, interp.sae.formats.saelens; "
         "heavy = ['wandb', 'transformers', 'transformer_lens', 'datasets', 'matplotlib', 'pandas', 'triton', 'numba']; "
         "print([name for name in heavy if name in sys.modules])"
     )
@@ -211,7 +212,7 @@ def test_13_what_a_checkpoint_must_hold(tmp_path):
     assert task["step"]["optimizer"]["state"]
     assert checkpoint.state["stream"]["samples"] == 20 * 128
     assert checkpoint.state["generators"]
-    assert checkpoint.state["task"]["scale"] > 0
+    assert checkpoint.state["task"]["scales"][0] > 0
 
 
 def test_14_activations_of_another_dtype_and_decoders_without_unit_norm():
@@ -236,4 +237,4 @@ def test_units_of_the_l1_coefficient_travel_with_the_result(tmp_path):
     assert metadata.loss["mse_reduction"] == "mean"
     assert metadata.normalization == "mean_norm"
     assert metadata.l1_coefficient == 0.5
-    assert (FormConfig().b_dec_init, LossConfig().mse_reduction) == ("mean", "sum")
+    assert (StartConfig().b_dec_init, configure({}).loss.mse_reduction) == ("mean", "sum")

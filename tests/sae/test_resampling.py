@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from interp.core.device import make_generator
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.resampling import reconstruction_losses, resample_dead_
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from interp.sae.step import make_step
 from tests.sae.sparse_world import randomize, sparse_rows
 

@@ -128,7 +128,7 @@ def test_continued_in_a_new_process(straight, tmp_path):
 
 def test_the_scale_is_not_estimated_again(straight, tmp_path, monkeypatch):
     interrupted(50, out=tmp_path, backend="dense", **RUN)
-    saved = load_checkpoint(tmp_path / "step_00000050").state["task"]["scale"]
+    saved = load_checkpoint(tmp_path / "step_00000050").state["task"]["scales"][0]
 
     def refuse(*_):
         raise AssertionError("a resumed run has its scale")

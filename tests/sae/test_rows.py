@@ -14,11 +14,11 @@ from interp.probes.lfp.ablation import ablate_features, active_shares
 from interp.probes.lfp.contexts import top_contexts
 from interp.probes.lfp.features import collect_activations, collect_features, encode_activations
 from interp.probes.lfp.sampling import Continuations
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.evaluate import evaluate
 from interp.sae.metadata import SAEMetadata
 from interp.sae.rows import TrainedRows
 from interp.sae.splice import spliced
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from tests.sae import tiny_world as world
 
 LAYER = 1

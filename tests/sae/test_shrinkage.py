@@ -7,7 +7,7 @@ import torch
 
 from interp.activations.stream import TensorStream
 from interp.core.device import make_generator
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.metrics import fvu, relative_reconstruction_bias
 from interp.sae.training import train
 from tests.sae.training_world import QUIET, D, X

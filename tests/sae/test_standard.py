@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from interp.sae.standard import StandardSAE, StandardSAEConfig
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from tests.sae.sparse_world import randomize, sparse_rows
 
 N, D, F = 23, 8, 30

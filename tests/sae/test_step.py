@@ -8,9 +8,8 @@ import io
 import pytest
 import torch
 
-from interp.sae.gated import GatedSAE, GatedSAEConfig
-from interp.sae.jumprelu import JumpReLUConfig, JumpReLUSAE
-from interp.sae.standard import StandardSAE, StandardSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.step import TrainStep, make_step
 from tests.sae.kernels.cases import batch
 
@@ -185,8 +184,8 @@ def test_bad_arguments_are_refused() -> None:
         make_step(make_sae(), grad_clip=0.0)
     with pytest.raises(ValueError, match="sparsity"):
         make_step(make_sae(), sparsity="l0")
-    with pytest.raises(TypeError, match="JumpReLUSAE"):
-        make_step(JumpReLUSAE(JumpReLUConfig(8, 40)))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Linear"):
+        make_step(torch.nn.Linear(8, 40))  # type: ignore[arg-type]
 
 
 def test_sparse_steps_train_to_the_same_quality_as_dense_ones() -> None:

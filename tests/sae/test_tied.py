@@ -10,12 +10,12 @@ import torch
 
 from interp.core.callbacks import Callback
 from interp.core.trainer import Trainer
+from interp.sae.architectures.tied import TiedSAE, TiedSAEConfig
 from interp.sae.dictionary import Dictionary
-from interp.sae.dictionary_learning import load_dictionary_learning, save_dictionary_learning
+from interp.sae.formats.dictionary_learning import load_dictionary_learning, save_dictionary_learning
+from interp.sae.formats.saelens import load_saelens, save_saelens
 from interp.sae.loading import load_sae
-from interp.sae.saelens import load_saelens, save_saelens
 from interp.sae.step import make_step
-from interp.sae.tied import TiedSAE, TiedSAEConfig
 from interp.sae.training import train
 from tests.sae.sparse_world import sparse_rows
 
@@ -199,7 +199,7 @@ def test_an_interrupted_training_resumes_to_the_same_bits(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sparsity": "ri_l1"}, "rows of unit length"),
+        ({"sparsity": "ri_l1"}, "unknown training option 'sparsity' of a tied SAE"),
         ({"resample_at": (0.5,)}, "resample_at"),
         ({"apply_b_dec_to_input": True}, "encodes its input as it is"),
     ],

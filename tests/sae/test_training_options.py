@@ -63,9 +63,9 @@ def test_nothing_dead_restarts_nothing():
 
 
 def test_norm_weighted_sparsity_is_not_resampled_unless_asked():
-    assert configure({"sparsity": "ri_l1"}).resample_at == ()
-    assert configure({}).resample_at == (0.2, 0.35, 0.5)
-    assert configure({"sparsity": "ri_l1", "resample_at": [0.5]}).resample_at == (0.5,)
+    assert configure({"sparsity": "ri_l1"}).resampling.resample_at == ()
+    assert configure({}).resampling.resample_at == (0.2, 0.35, 0.5)
+    assert configure({"sparsity": "ri_l1", "resample_at": [0.5]}).resampling.resample_at == (0.5,)
 
 
 # -- Precision
@@ -107,7 +107,7 @@ def nan_rows():
     ("options", "said"),
     [
         ({"l1_coefficent": 1.0}, "did you mean 'l1_coefficient'"),
-        ({"architecture": "topk"}, "gated, standard"),
+        ({"architecture": "topkk"}, "did you mean .topk."),
         ({"d_sae": 0}, "d_sae = 0"),
         ({"l1_coefficient": -1.0}, "l1_coefficient = -1.0"),
         ({"lr": 0.0}, "lr = 0.0"),
@@ -156,7 +156,7 @@ def test_r_mag_is_guarded():
         "a"
     ]
     one.sae.r_mag.data[:2] = torch.tensor([50.0, -50.0])
-    one.guard_r_mag()
+    one.sae.after_many_steps_()
     assert one.sae.r_mag[:3].tolist() == [10.0, -10.0, 0.0]
 
 
@@ -169,12 +169,12 @@ def test_many_processes_are_refused(monkeypatch):
 def test_build_follows_the_configuration():
     run_config = RunConfig()
     norm_weighted = build(
-        configure({"architecture": "standard", "sparsity": "ri_l1", "d_sae": 20}), 8, run_config
+        configure({"architecture": "standard", "sparsity": "ri_l1", "d_sae": 20}), (8,), run_config
     )
     assert not norm_weighted.cfg.apply_b_dec_to_input
     torch.testing.assert_close(norm_weighted.W_dec.norm(dim=1), torch.full((20,), 0.1))
     gated = build(
-        configure({"tied": False, "use_r_mag": False, "apply_b_dec_to_input": False}), 8, run_config
+        configure({"tied": False, "use_r_mag": False, "apply_b_dec_to_input": False}), (8,), run_config
     )
     assert (gated.cfg.tied, gated.cfg.use_r_mag, gated.cfg.apply_b_dec_to_input) == (False, False, False)
     assert gated.r_mag is None

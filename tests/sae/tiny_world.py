@@ -12,8 +12,8 @@ from interp.activations.store import ActivationStore
 from interp.activations.text import TokenContexts, pack
 from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.metadata import SAEMetadata
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 
 SITE = "resid_post.1"
 SUBJECTS = ("The cat", "A dog", "My friend", "The <b>bold</b> script", "Zoë", "Nobody")

@@ -10,8 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 from interp.cli.steer import app
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.metadata import SAEMetadata
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from interp.steering.datasets import save_pairs
 from interp.steering.generators import likes
 from interp.steering.gguf import load_gguf

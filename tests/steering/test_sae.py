@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from interp.models.language_model import LanguageModel
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.metadata import SAEMetadata
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from interp.steering.sae import decompose, from_latent
 from interp.steering.vector import SteeringVector
 from tests.models.tiny import tiny_ids

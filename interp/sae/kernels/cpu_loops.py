@@ -177,6 +177,145 @@ def keep_exact(vectors, weight, threshold, start, rows, counts, tokens, values):
 
 
 @njit(nogil=True, cache=True)
+def count_scores(pre, bias, scale, bounds, absolute, start, rows, blocks, counts):  # type: ignore[no-untyped-def]
+    """:func:`count_open` with a bound for each token: scores ``(pre + bias_i) scale_i``, above 0 and not below it."""
+    n = pre.shape[1]
+    everything = 0
+    for r in range(rows):
+        b, s, row, total = bias[start + r], scale[start + r], pre[r], 0
+        for k in range(n // BLOCK):
+            inside = np.int32(0)
+            for j in range(k * BLOCK, (k + 1) * BLOCK):
+                score = (row[j] + b) * s
+                if absolute:
+                    score = abs(score)
+                inside += np.int32((score >= bounds[j]) & (score > 0))
+            blocks[r, k] = inside
+            total += inside
+        for j in range(n // BLOCK * BLOCK, n):
+            score = (row[j] + b) * s
+            if absolute:
+                score = abs(score)
+            total += (score >= bounds[j]) & (score > 0)
+        counts[start + r] = total
+        everything += total
+    return everything
+
+
+@njit(nogil=True, cache=True)
+def fill_scores(pre, bias, scale, bounds, absolute, start, rows, blocks, tokens, values, scores):  # type: ignore[no-untyped-def]
+    """Write the entries that :func:`count_scores` counted, row by row, columns ascending."""
+    n = pre.shape[1]
+    at = 0
+    for r in range(rows):
+        b, s, row = bias[start + r], scale[start + r], pre[r]
+        for k in range(n // BLOCK + 1):
+            if k < n // BLOCK and blocks[r, k] == 0:
+                continue
+            for j in range(k * BLOCK, min((k + 1) * BLOCK, n)):
+                score = (row[j] + b) * s
+                if absolute:
+                    score = abs(score)
+                if score >= bounds[j] and score > 0:
+                    tokens[at], values[at], scores[at] = j, row[j], score
+                    at += 1
+
+
+@njit(nogil=True, cache=True)
+def _place_least(scores, latents, values, k):  # type: ignore[no-untyped-def]
+    """Restore a heap whose root was replaced: the least score at the root, of equal ones the highest latent."""
+    at, score, latent, value = 0, scores[0], latents[0], values[0]
+    while True:
+        child = 2 * at + 1
+        if child >= k:
+            break
+        other = child + 1
+        if other < k and (
+            scores[other] < scores[child]
+            or (scores[other] == scores[child] and latents[other] > latents[child])
+        ):
+            child = other
+        if scores[child] > score or (scores[child] == score and latents[child] <= latent):
+            break
+        scores[at], latents[at], values[at] = scores[child], latents[child], values[child]
+        at = child
+    scores[at], latents[at], values[at] = score, latent, value
+
+
+@njit(nogil=True, cache=True)
+def keep_largest(pre, bias, scale, absolute, start, rows, scores, latents, values, bounds):  # type: ignore[no-untyped-def]
+    """Put a tile's positive scores into heaps of the k largest of each token; ``bounds`` is each heap's least.
+
+    A token's heap takes ever fewer of the later latents, so most blocks are only looked at.
+    """
+    n, k = pre.shape[1], scores.shape[1]
+    for r in range(rows):
+        b, s, row = bias[start + r], scale[start + r], pre[r]
+        for first in range(0, n, BLOCK):
+            last = min(first + BLOCK, n)
+            larger = np.int32(0)
+            for j in range(first, last):
+                score = (row[j] + b) * s
+                if absolute:
+                    score = abs(score)
+                larger += np.int32(score > bounds[j])
+            if larger == 0:
+                continue
+            for j in range(first, last):
+                score = (row[j] + b) * s
+                if absolute:
+                    score = abs(score)
+                if score > bounds[j]:
+                    scores[j, 0], latents[j, 0], values[j, 0] = score, start + r, row[j]
+                    _place_least(scores[j], latents[j], values[j], k)
+                    bounds[j] = scores[j, 0]
+
+
+@njit(nogil=True, cache=True)
+def merge_largest(scores, latents, values, other_scores, other_latents, other_values):  # type: ignore[no-untyped-def]
+    """Put the heaps of other latents into the first ones; of equal scores the lower latents stay."""
+    k = scores.shape[1]
+    for j in range(scores.shape[0]):
+        for q in range(k):
+            score, latent = other_scores[j, q], other_latents[j, q]
+            least = scores[j, 0]
+            if score > least or (score == least and score > 0 and latent < latents[j, 0]):
+                scores[j, 0], latents[j, 0], values[j, 0] = score, latent, other_values[j, q]
+                _place_least(scores[j], latents[j], values[j], k)
+
+
+@njit(nogil=True, cache=True)
+def list_heaps(scores, latents, values, latent_ptr, tokens, listed):  # type: ignore[no-untyped-def]
+    """The entries of all heaps in (latent, token) order; ``latent_ptr`` comes as zeros."""
+    n, k = scores.shape
+    for j in range(n):
+        for q in range(k):
+            if scores[j, q] > 0:
+                latent_ptr[latents[j, q] + 1] += 1
+    for i in range(latent_ptr.shape[0] - 1):
+        latent_ptr[i + 1] += latent_ptr[i]
+    at = latent_ptr[:-1].copy()
+    for j in range(n):
+        for q in range(k):
+            if scores[j, q] > 0:
+                i = latents[j, q]
+                tokens[at[i]], listed[at[i]] = j, values[j, q]
+                at[i] += 1
+
+
+@njit(nogil=True, cache=True)
+def drop_entries(latent_ptr, tokens, values, keep, new_ptr, new_tokens, new_values):  # type: ignore[no-untyped-def]
+    """The list without the entries that aren't marked."""
+    at = 0
+    for i in range(latent_ptr.shape[0] - 1):
+        for q in range(latent_ptr[i], latent_ptr[i + 1]):
+            if keep[q]:
+                new_tokens[at], new_values[at] = tokens[q], values[q]
+                at += 1
+        new_ptr[i + 1] = at
+
+
+@njit(nogil=True, cache=True)
 def index_by_token(latent_ptr, tokens, token_ptr, latents, order):  # type: ignore[no-untyped-def]
     """A counting sort by token, stable, so that each token's latents come out ascending."""
     n = token_ptr.shape[0] - 1
@@ -238,33 +377,86 @@ def gated_tokens(  # type: ignore[no-untyped-def]
                 beta[z] = main_dots[e] if f_row[e] > 0 else x.dtype.type(0)
 
 
+@njit(nogil=True, cache=True)
+def codes_by_size(token_ptr, latents, order, p, b_enc, cuts, first, last):  # type: ignore[no-untyped-def]
+    """Sort each token's entries by the magnitude of their codes, descending; equal ones stay as they are."""
+    for piece in range(first, last):
+        for t in range(cuts[piece], cuts[piece + 1]):
+            lo, hi = token_ptr[t], token_ptr[t + 1]
+            size = np.empty(hi - lo, p.dtype)
+            for q in range(lo, hi):
+                size[q - lo] = -abs(p[order[q]] + b_enc[latents[q]])
+            by_size = np.argsort(size, kind="mergesort")
+            which, at = latents[lo:hi].copy(), order[lo:hi].copy()
+            for q in range(hi - lo):
+                latents[lo + q], order[lo + q] = which[by_size[q]], at[by_size[q]]
+
+
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def standard_tokens(  # type: ignore[no-untyped-def]
-    x, b_dec, W_dec, b_enc, pull, token_ptr, latents, order, p,
-    scale, f, beta, G, errors, G_sums, cuts, first, last,
+def code_tokens(  # type: ignore[no-untyped-def]
+    y, b_dec, W_dec, b_enc, theta, pull, token_ptr, latents, order, p, ends, by_rank, weights,
+    scale, f, beta, G, rows, errors, G_sums, cuts, first, last,
 ):  # fmt: skip
-    """A ReLU SAE's reconstruction; see :func:`gated_tokens`."""
-    d = x.shape[1]
+    """One code's reconstructions by prefix; see :func:`gated_tokens`.
+
+    Each of the P prefixes has its row of G (n P rows), in the end the sum over it and those that hold it. ``rows``
+    is which of them an entry receives (nothing is written where P is 1: it is the token). ``theta`` is empty but
+    for a JumpReLU.
+    """
+    d, P = y.shape[1], ends.shape[0]
     longest = np.max(token_ptr[1:] - token_ptr[:-1]) if token_ptr.shape[0] > 1 else 0
-    f_row, dots = np.empty(longest, x.dtype), np.empty(longest, x.dtype)
-    twice = x.dtype.type(2 * scale)
+    f_row, dots = np.empty(longest, y.dtype), np.empty(longest, y.dtype)
+    stops = np.empty(P, np.int64)
+    twice = y.dtype.type(2 * scale)
     for piece in range(first, last):
         for t in range(cuts[piece], cuts[piece + 1]):
             lo, count = token_ptr[t], token_ptr[t + 1] - token_ptr[t]
             which, at = latents[lo : lo + count], order[lo : lo + count]
             for e in range(count):
-                f_row[e] = p[at[e]] + b_enc[which[e]]
-            main = G[t]
+                code = p[at[e]] + b_enc[which[e]]
+                if theta.shape[0] > 0 and code <= theta[which[e]]:
+                    code = y.dtype.type(0)
+                f_row[e] = code
+                f[at[e]] = code
+            done = 0
+            for g in range(P):
+                stop = done
+                if g == P - 1:
+                    stop = count
+                elif by_rank:
+                    stop = min(ends[g], count)
+                else:
+                    while stop < count and which[stop] < ends[g]:
+                        stop += 1
+                main = G[t * P + g]
+                if g == 0:
+                    for j in range(d):
+                        main[j] = b_dec[j] - y[t, j]
+                else:
+                    main[:] = G[t * P + g - 1]
+                add_rows(main, W_dec, which[done:stop], f_row[done:stop])
+                errors[t, g] = sum_of_squares(main)
+                stops[g] = stop
+                done = stop
+            for g in range(P - 1, -1, -1):
+                main, factor = G[t * P + g], twice * weights[g]
+                for j in range(d):
+                    main[j] *= factor
+                if g < P - 1:
+                    after = G[t * P + g + 1]
+                    for j in range(d):
+                        main[j] += after[j]
+            main = G[t * P]
             for j in range(d):
-                main[j] = b_dec[j] - x[t, j]
-            add_rows(main, W_dec, which, f_row)
-            errors[t, 0] = sum_of_squares(main)
-            for j in range(d):
-                main[j] *= twice
-                G_sums[piece, 0, j] += main[j]
-            dot_rows(main, W_dec, which, dots)
+                G_sums[piece, j] += main[j]
+            done = 0
+            for g in range(P):
+                dot_rows(G[t * P + g], W_dec, which[done : stops[g]], dots[done : stops[g]])
+                if P > 1:
+                    for e in range(done, stops[g]):
+                        rows[at[e]] = t * P + g
+                done = stops[g]
             for e in range(count):
-                f[at[e]] = f_row[e]
                 beta[at[e]] = dots[e] + pull[which[e]]
 
 
@@ -318,7 +510,7 @@ def gated_sums(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def standard_sums(latent_ptr, f, beta, sums, cuts, first, last):  # type: ignore[no-untyped-def]
+def code_sums(latent_ptr, f, beta, sums, cuts, first, last):  # type: ignore[no-untyped-def]
     """Per latent: sums of f and beta."""
     for i in range(cuts[first], cuts[last]):
         total_f, total_beta = 0.0, 0.0
@@ -329,22 +521,23 @@ def standard_sums(latent_ptr, f, beta, sums, cuts, first, last):  # type: ignore
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
-def _row_gradient(grad, i, latent_ptr, tokens, weight, rows, weight2, rows2, radial, W):  # type: ignore[no-untyped-def]
+def _row_gradient(grad, i, latent_ptr, which, weight, rows, weight2, rows2, radial, edges, W):  # type: ignore[no-untyped-def]
     lo, hi = latent_ptr[i], latent_ptr[i + 1]
     grad[:] = 0
-    add_rows(grad, rows, tokens[lo:hi], weight[lo:hi])
+    add_rows(grad, rows, which[lo:hi], weight[lo:hi])
     if rows2.shape[0] > 0:
-        add_rows(grad, rows2, tokens[lo:hi], weight2[lo:hi])
+        add_rows(grad, rows2, which[lo:hi], weight2[lo:hi])
     if radial.shape[0] > 0:
-        for j in range(grad.shape[0]):
-            grad[j] += radial[i] * W[i, j]
+        for block in range(radial.shape[1]):
+            for j in range(edges[block], edges[block + 1]):
+                grad[j] += radial[i, block] * W[i, j]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def row_gradients(  # type: ignore[no-untyped-def]
-    latent_ptr, tokens, weight, rows, weight2, rows2, radial, W, pull, pulled, out, cuts, first, last
+    latent_ptr, which, weight, rows, weight2, rows2, radial, edges, W, pull, pulled, out, cuts, first, last
 ):  # fmt: skip
-    """``out_i = sum weight rows_token (+ sum weight2 rows2_token) (+ radial_i W_i)``.
+    """``out_i = sum weight rows_which (+ sum weight2 rows2_which) (+ radial_i W_i, block by block)``.
 
     Where ``pull`` isn't empty, ``pulled[piece] += sum_i pull_i W_i``, which is W^T pull in the end.
     """
@@ -352,7 +545,7 @@ def row_gradients(  # type: ignore[no-untyped-def]
         for i in range(cuts[piece], cuts[piece + 1]):
             if latent_ptr[i] == latent_ptr[i + 1]:
                 continue
-            _row_gradient(out[i], i, latent_ptr, tokens, weight, rows, weight2, rows2, radial, W)
+            _row_gradient(out[i], i, latent_ptr, which, weight, rows, weight2, rows2, radial, edges, W)
             if pull.shape[0] > 0:
                 for j in range(W.shape[1]):
                     pulled[piece, j] += pull[i] * W[i, j]
@@ -360,7 +553,7 @@ def row_gradients(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 def update_rows(  # type: ignore[no-untyped-def]
-    latent_ptr, tokens, weight, rows, weight2, rows2, radial, W, pull, pulled,
+    latent_ptr, which, weight, rows, weight2, rows2, radial, edges, W, pull, pulled,
     v, last_step, adam, beta2, step, unit_norm, cuts, first, last,
 ):  # fmt: skip
     """:func:`row_gradients` with Adam (and the unit norm) applied to each row while it is at hand.
@@ -375,7 +568,7 @@ def update_rows(  # type: ignore[no-untyped-def]
             if latent_ptr[i] == latent_ptr[i + 1]:
                 continue
             row, moment = W[i], v[i]
-            _row_gradient(grad, i, latent_ptr, tokens, weight, rows, weight2, rows2, radial, W)
+            _row_gradient(grad, i, latent_ptr, which, weight, rows, weight2, rows2, radial, edges, W)
             if pull.shape[0] > 0:
                 for j in range(d):
                     pulled[piece, j] += pull[i] * row[j]
@@ -399,6 +592,75 @@ def update_rows(  # type: ignore[no-untyped-def]
                     row[j] = grad[j] * shrink
             else:
                 row[:] = grad
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def squares_of_rows(grad, out, cuts, first, last):  # type: ignore[no-untyped-def]
+    """Each piece's sum of squares of a gradient, in float64."""
+    for piece in range(first, last):
+        total = 0.0
+        for i in range(cuts[piece], cuts[piece + 1]):
+            total += np.float64(sum_of_squares(grad[i]))
+        out[piece] = total
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+def walk_rows(  # type: ignore[no-untyped-def]
+    grad, W, m, v, last_step, adam, beta2, step, factor, unit_norm, cuts, first, last
+):  # fmt: skip
+    """Adam on all rows of a matrix, with gradients (changed) that are first multiplied by ``factor``.
+
+    Where ``m`` is empty, beta1 is 0 and rows without a gradient stay; else rows without one, and without momentum,
+    only forget. ``adam`` holds (lr, 1 - beta1, 1 - beta2, eps, 1 / sqrt(1 - beta2^step), 1 / (1 - beta1^step)).
+    """
+    d = W.shape[1]
+    lr, new, fresh, eps, correction, unbiased = adam[0], adam[1], adam[2], adam[3], adam[4], adam[5]
+    momentum = m.shape[0] > 0
+    zero, one = W.dtype.type(0), W.dtype.type(1)
+    for piece in range(first, last):
+        for i in range(cuts[piece], cuts[piece + 1]):
+            row, moment, g = W[i], v[i], grad[i]
+            size = zero
+            for j in range(d):
+                size = max(size, abs(g[j]))
+            if size == zero:
+                if not momentum:
+                    continue
+                speed = zero
+                for j in range(d):
+                    speed = max(speed, abs(m[i, j]))
+                if speed == zero:
+                    for j in range(d):
+                        moment[j] *= one - fresh
+                    continue
+            along = zero
+            for j in range(d):
+                g[j] *= factor
+                along += g[j] * row[j]
+            if unit_norm:
+                for j in range(d):
+                    g[j] -= along * row[j]
+            if momentum:
+                mean = m[i]
+                for j in range(d):
+                    mean[j] += new * (g[j] - mean[j])
+                    moment[j] = (one - fresh) * moment[j] + fresh * g[j] * g[j]
+                    g[j] = row[j] - lr * unbiased * mean[j] / (np.sqrt(moment[j]) * correction + eps)
+            else:
+                decay = W.dtype.type(beta2 ** (step - last_step[i]))
+                last_step[i] = step
+                for j in range(d):
+                    moment[j] = decay * moment[j] + fresh * g[j] * g[j]
+                    g[j] = row[j] - lr * g[j] / (np.sqrt(moment[j]) * correction + eps)
+            if unit_norm:
+                norm = np.sqrt(sum_of_squares(g))
+                if norm < SMALLEST_NORM:
+                    continue
+                shrink = one / norm
+                for j in range(d):
+                    row[j] = g[j] * shrink
+            else:
+                row[:] = g
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

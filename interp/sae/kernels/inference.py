@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp.sae.kernels.backend import Backend
 from interp.sae.kernels.dispatch import load_backend, sparse_backend_for
-from interp.sae.kernels.lists import GatedParams, OpenGates
+from interp.sae.kernels.lists import CodeParams, GatedParams, LossOptions, OpenGates
 
 
 class TokenCodes(NamedTuple):
@@ -52,6 +52,14 @@ def encode_jumprelu(
     latents = gates.latents.long()
     z = gates.values[gates.order] + b_enc[latents]
     return _positive(gates, torch.where(z > limit[latents], z, 0))
+
+
+@torch.no_grad()
+def encode_selected(params: CodeParams, xc: Float[Tensor, "n d"], options: LossOptions) -> TokenCodes:
+    """What a selection keeps of each token (see `rules.TopK`)."""
+    gates = _backend(xc).listed(params, xc, options)
+    z = gates.values[gates.order] + params.b_enc[gates.latents.long()]
+    return TokenCodes(gates.token_ptr, gates.latents, z)
 
 
 @torch.no_grad()

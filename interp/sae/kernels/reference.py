@@ -21,18 +21,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.sae.kernels.backend import SMALLEST_NORM, FusedAdam, Params
+from interp.sae.kernels.backend import SMALLEST_NORM, WHOLE, FusedAdam, Grads, Params, WalkedAdam
+from interp.sae.kernels.dead import DeadLatents, add_to
 from interp.sae.kernels.lists import (
+    OF_THE_JUMP,
+    CodeGrads,
+    CodeParams,
+    CodeTokenPass,
     GatedGrads,
     GatedParams,
     GatedTokenPass,
     Losses,
     LossOptions,
     OpenGates,
-    StandardGrads,
-    StandardParams,
-    StandardTokenPass,
 )
+from interp.sae.kernels.rules import BatchTopK, Prefixes, TopK, Window, selected
 
 _ENTRIES_AT_ONCE = 8192  # rows of width d gathered at a time: bounds memory, not results
 
@@ -116,6 +119,8 @@ def gated_token_pass(
         l0=(f > 0).sum().double() / max(n, 1),
         open_gates=torch.as_tensor(len(gates) / max(n, 1), dtype=torch.float64, device=x.device),
         fired=torch.bincount(latents[f > 0], minlength=gates.n_latents),
+        error=scale * residual.double().pow(2).sum(),
+        smallest=torch.full((), torch.inf, dtype=torch.float64, device=x.device),
     )
     return losses, GatedTokenPass(f=f, a=a, alpha=alpha, beta=beta, G=G, G_aux=G_aux)
 
@@ -186,80 +191,276 @@ def gated_latent_pass(
     return GatedGrads(W_gate, W_dec, b_gate, b_mag, b_dec, r_mag, W_mag)
 
 
-def standard_token_pass(
-    params: StandardParams, x: Float[Tensor, "n d"], gates: OpenGates, l1: float, options: LossOptions
-) -> tuple[Losses, StandardTokenPass]:
-    """As :func:`gated_token_pass` with one code: ``f = xc . w_i + b_enc_i``, ``beta = <G_n, d_i> + l1/n``."""
-    n, d = x.shape
-    latents, tokens = gates.latent_of_entry(), gates.tokens.long()
-    f = gates.values + params.b_enc[latents]
-    residual = params.b_dec - x
-    for part in _chunks(len(gates)):
-        residual.index_add_(0, tokens[part], f[part, None] * params.W_dec[latents[part]])
-    scale = options.error_scale(n, d)
-    G = 2 * scale * residual
-    weight = params.W_dec.norm(dim=1) if options.sparsity == "ri_l1" else torch.ones_like(params.b_enc)
-    beta = torch.empty_like(f)
-    for part in _chunks(len(gates)):
-        dots = (G[tokens[part]] * params.W_dec[latents[part]]).sum(1)
-        beta[part] = dots + l1 / n * weight[latents[part]]
-    count = torch.as_tensor(len(gates) / max(n, 1), dtype=torch.float64, device=x.device)
-    losses = Losses(
-        reconstruction=scale * residual.double().pow(2).sum(),
-        sparsity=(f.double() * weight[latents]).sum() / max(n, 1),
-        auxiliary=torch.zeros((), dtype=torch.float64, device=x.device),
-        l0=count,
-        open_gates=count,
-        fired=gates.hits(),
-    )
-    return losses, StandardTokenPass(f=f, beta=beta, G=G)
+def listed(
+    params: CodeParams, xc: Float[Tensor, "n d"], options: LossOptions, *, guess: float = 0.0
+) -> OpenGates:
+    """The entries that have a code or a gradient by the rule; of a `Window` those inside it, too."""
+    rule, zero = options.rule, torch.zeros_like(params.b_enc)
+    if isinstance(rule, Window):
+        return compact(xc, params.W_enc, window_start(params, rule) - params.b_enc)
+    if not isinstance(rule, TopK | BatchTopK):
+        return compact(xc, params.W_enc, zero - params.b_enc)
+    products = params.W_enc @ xc.T
+    z = (products + params.b_enc[:, None]).T
+    score = z * options.norms(params.W_dec) if rule.by_norm else z
+    signed = getattr(rule, "absolute", False)
+    kept = (selected(score, rule) & ((z != 0) if signed else (z > 0))).T
+    latents, tokens = torch.nonzero(kept, as_tuple=True)
+    values = products[latents, tokens]
+    return index_by_token(latents, tokens, values, n_tokens=xc.shape[0], n_latents=params.W_enc.shape[0])
 
 
-def standard_latent_pass(
-    params: StandardParams,
+def window_start(params: CodeParams, rule: Window) -> Float[Tensor, " F"]:
+    """Where the window around each threshold begins."""
+    assert params.threshold is not None
+    return params.threshold - rule.bandwidth / 2
+
+
+def jump_cotangents(
+    z: Float[Tensor, " z"],
+    through_code: Float[Tensor, " z"],
+    theta: Float[Tensor, " z"],
+    per_open: float,
+    rule: Window,
+) -> tuple[Float[Tensor, " z"], Float[Tensor, " z"]]:
+    """dL/dz and dL/dthreshold of each listed entry of a JumpReLU.
+
+    Args:
+        through_code: dL/df.
+        per_open: dL / d(number of open entries).
+    """
+    window = (z - theta).abs() < rule.bandwidth / 2
+    jump = window * (theta * through_code + per_open) / rule.bandwidth
+    beta = (z > theta) * through_code
+    return (beta + jump if rule.ste_to_input else beta), -jump
+
+
+def count_weight(l0: float, n: int, l1: float, options: LossOptions) -> float:
+    """dL / d(number of open entries) of the sparsity term, l0 being their mean number per token."""
+    if options.sparsity == "l0":
+        return l1 / max(n, 1)
+    if options.sparsity == "quadratic":
+        return l1 / max(n, 1) * 2 * (l0 / options.sparsity_parameter - 1) / options.sparsity_parameter
+    return 0.0
+
+
+def prefix_of_entries(
+    f: Float[Tensor, " z"], gates: OpenGates, prefixes: Prefixes | None
+) -> tuple[Tensor, int]:
+    """The first of the P prefixes that each listed entry belongs to, and P."""
+    latents = gates.latent_of_entry()
+    if prefixes is None:
+        return torch.zeros_like(latents), 1
+    ends = torch.tensor(prefixes.ends, device=f.device)
+    place = latents
+    if prefixes.by == "rank":
+        in_token = gates.order  # by token, latents ascending: the first of equals stays first
+        in_token = in_token[torch.sort(f[in_token].abs(), stable=True, descending=True).indices]
+        in_token = in_token[torch.sort(gates.tokens[in_token], stable=True).indices]
+        before = torch.repeat_interleave(gates.token_ptr[:-1], gates.token_ptr.diff(), output_size=len(gates))
+        place = torch.empty_like(in_token)
+        place[in_token] = torch.arange(len(gates), device=f.device) - before
+    return torch.bucketize(place, ends, right=True), len(prefixes.ends)
+
+
+def code_token_pass(
+    params: CodeParams,
     x: Float[Tensor, "n d"],
     gates: OpenGates,
-    token_pass: StandardTokenPass,
     l1: float,
     options: LossOptions,
-) -> StandardGrads:
-    """``dW_enc_i = sum beta xc``, ``dW_dec_i = sum f G`` (+ ``l1/n sum f d_i/|d_i|`` under ri_l1)."""
-    n = max(x.shape[0], 1)
-    f, beta, G = token_pass
-    W_enc = _sum_rows(gates, beta, center(x, params.b_dec, options))
-    W_dec = _sum_rows(gates, f, G)
+    target: Float[Tensor, "n e"] | None = None,
+) -> tuple[Losses, CodeTokenPass]:
+    """Reconstructions by prefix, losses, and the cotangents of each listed entry.
+
+    With residuals ``r_g = x_hat_g - y`` of the prefixes g: an entry of prefix g receives
+    ``<G_g, d_i>``, ``G_g = 2/n sum_{h >= g} w_h r_h``, and its decoder row ``f G_g``.
+    """
+    y = x if target is None else target
+    n, e = y.shape
+    latents, tokens = gates.latent_of_entry(), gates.tokens.long()
+    z = gates.values + params.b_enc[latents]
+    theta = None if params.threshold is None else params.threshold[latents]
+    f = z if not isinstance(options.rule, Window) else torch.where(z > theta, z, 0)
+    prefix, count = prefix_of_entries(f, gates, options.prefixes)
+    rows = tokens * count + prefix
+    weights = y.new_tensor(options.prefixes.weights if options.prefixes else (1.0,))
+    main = options.prefixes.main if options.prefixes else 0
+
+    residual = y.new_zeros(n * count, e)
+    for part in _chunks(len(gates)):
+        residual.index_add_(0, rows[part], f[part, None] * params.W_dec[latents[part]])
+    base = params.b_dec - y
+    if params.W_skip is not None:
+        base = base + x @ params.W_skip.T
+    residual = residual.view(n, count, e).cumsum(1) + base[:, None]
+    scale = options.error_scale(n, e)
+    errors = scale * residual.double().pow(2).sum((0, 2))
+    G = (2 * scale * weights[:, None] * residual).flip(1).cumsum(1).flip(1).reshape(n * count, e)
+
+    dots = torch.empty_like(f)
+    for part in _chunks(len(gates)):
+        dots[part] = (G[rows[part]] * params.W_dec[latents[part]]).sum(1)
+    norms = options.norms(params.W_dec)
+    is_open = torch.ones_like(f, dtype=torch.bool) if theta is None else z > theta
+    open_gates = is_open.sum().double() / max(n, 1)
+    sparsity = torch.zeros((), dtype=torch.float64, device=x.device)
+    if options.sparsity in ("l1", "ri_l1"):
+        weight = norms[latents] if options.sparsity == "ri_l1" else torch.ones_like(f)
+        dots = dots + l1 / max(n, 1) * weight
+        sparsity = (f.double() * weight).sum() / max(n, 1)
+    elif options.sparsity == "tanh":
+        c, u = options.sparsity_parameter, torch.tanh(options.sparsity_parameter * f * norms[latents])
+        dots = dots + l1 / max(n, 1) * c * norms[latents] * (1 - u * u)
+        sparsity = u.double().sum() / max(n, 1)
+    elif options.sparsity in OF_THE_JUMP:
+        target_l0 = options.sparsity_parameter
+        sparsity = open_gates if options.sparsity == "l0" else (open_gates / target_l0 - 1).pow(2)
+    beta, through_theta = dots, None
+    if isinstance(options.rule, Window):
+        per_open = count_weight(float(open_gates), n, l1, options)
+        beta, through_theta = jump_cotangents(z, dots, theta, per_open, options.rule)
+    fired = f != 0
+    score = (z * norms[latents] if getattr(options.rule, "by_norm", False) else z).abs()
+    selects = isinstance(options.rule, TopK | BatchTopK) and len(gates) > 0
+    losses = Losses(
+        reconstruction=(errors * weights).sum(),
+        sparsity=sparsity,
+        auxiliary=torch.zeros((), dtype=torch.float64, device=x.device),
+        l0=fired.sum().double() / max(n, 1),
+        open_gates=open_gates,
+        fired=torch.bincount(latents[fired], minlength=gates.n_latents),
+        error=errors[main],
+        smallest=score.min().double() if selects else torch.full_like(sparsity, torch.inf),
+    )
+    return losses, CodeTokenPass(f=f, beta=beta, theta=through_theta, G=G, rows=rows)
+
+
+def main_residual(G: Float[Tensor, "n*P e"], options: LossOptions, n_tokens: int) -> Float[Tensor, "n e"]:
+    """``y - x_hat`` of the main prefix, out of the token pass's G."""
+    prefixes, scale = options.prefixes or Prefixes((1,), (1.0,)), options.error_scale(n_tokens, G.shape[1])
+    by_prefix = G.view(n_tokens, len(prefixes.ends), -1)
+    main = prefixes.main % len(prefixes.ends)
+    own = by_prefix[:, main]
+    if main + 1 < len(prefixes.ends):
+        own = own - by_prefix[:, main + 1]
+    return own / (-2 * scale * prefixes.weights[main])
+
+
+def radial_weights(
+    f: Float[Tensor, " z"], params: CodeParams, gates: OpenGates, l1: float, options: LossOptions
+) -> Float[Tensor, " F"] | None:
+    """dL/d|d_i| through the sparsity term, where it has a norm in it."""
+    by_entry = radial_of_entries(f, params, gates, options)
+    return None if by_entry is None else l1 / max(gates.n_tokens, 1) * _sum(gates, by_entry)
+
+
+def radial_of_entries(
+    f: Float[Tensor, " z"], params: CodeParams, gates: OpenGates, options: LossOptions
+) -> Float[Tensor, " z"] | None:
+    """Each listed entry's derivative of the sparsity term, before its weight, by ``|d_i|``; None: there is none."""
     if options.sparsity == "ri_l1":
-        norms = params.W_dec.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
-        W_dec += (l1 / n * _sum(gates, f) / norms)[:, None] * params.W_dec
-    b_enc, b_dec = _sum(gates, beta), G.sum(0)
+        return f
+    if options.sparsity == "tanh":
+        c, norms = options.sparsity_parameter, options.norms(params.W_dec)[gates.latent_of_entry()]
+        return c * f * (1 - torch.tanh(c * f * norms).pow(2))
+    return None
+
+
+def code_latent_pass(
+    params: CodeParams,
+    x: Float[Tensor, "n d"],
+    gates: OpenGates,
+    token_pass: CodeTokenPass,
+    l1: float,
+    options: LossOptions,
+) -> CodeGrads:
+    """``dW_enc_i = sum beta xc``, ``dW_dec_i = sum f G_g`` (and what the norm in the sparsity term adds)."""
+    f, beta, theta, G, rows = token_pass
+    W_enc = _sum_rows(gates, beta, center(x, params.b_dec, options))
+    W_dec = _sum_rows(gates, f, G, rows)
+    radial = radial_weights(f, params, gates, l1, options)
+    if radial is not None:
+        W_dec += options.norm_gradient(radial, params.W_dec)
+    whole = G[:: max(G.shape[0] // max(x.shape[0], 1), 1)]
+    b_enc, b_dec = _sum(gates, beta), whole.sum(0)
     if options.center_input:
         b_dec = b_dec - params.W_enc.T @ b_enc
-    return StandardGrads(W_enc, W_dec, b_enc, b_dec)
+    threshold = None if theta is None else _sum(gates, theta)
+    W_skip = None if params.W_skip is None else whole.T @ x
+    return CodeGrads(W_enc, W_dec, b_enc, b_dec, threshold, W_skip)
 
 
 @torch.no_grad()
 def gradients(
-    params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions
-) -> tuple[Losses, GatedGrads | StandardGrads]:
+    params: Params,
+    x: Float[Tensor, "n d"],
+    l1: float,
+    options: LossOptions,
+    *,
+    target: Float[Tensor, "n e"] | None = None,
+    dead: DeadLatents | None = None,
+    guess: float = 0.0,
+) -> tuple[Losses, GatedGrads | CodeGrads]:
     """Losses and gradients by the list form; nothing is changed."""
-    return _run(params, x, l1, options)[1:]
+    return _run(params, x, l1, options, target, dead)[1:]
 
 
 @torch.no_grad()
 def update(
-    params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam
+    params: Params,
+    x: Float[Tensor, "n d"],
+    l1: float,
+    options: LossOptions,
+    adam: FusedAdam | WalkedAdam,
+    *,
+    target: Float[Tensor, "n e"] | None = None,
+    dead: DeadLatents | None = None,
+    guess: float = 0.0,
 ) -> Losses:
-    """A whole training step in place: the rows of latents with an open gate move, and ``b_dec``."""
-    gates, losses, grads = _run(params, x, l1, options)
-    touched = torch.nonzero(gates.hits())[:, 0]
-    for name, parameter in params._asdict().items():
-        if parameter is None:
-            continue
-        rows = slice(None) if name == "b_dec" else touched
-        constrained = adam.unit_norm and name == "W_dec"
-        v, last_step = getattr(adam.v, name), getattr(adam.last_step, name)
-        _adam_rows(parameter, getattr(grads, name), v, last_step, rows, adam, unit_norm=constrained)
+    """A whole training step in place: the rows of latents with an open gate move, and ``b_dec``; see `FusedAdam`."""
+    _, losses, grads = _run(params, x, l1, options, target, dead)
+    walk(params, grads, adam)
     return losses
+
+
+def walk(params: Params, grads: Grads, adam: FusedAdam | WalkedAdam) -> None:
+    """Clipping, projection, Adam and the unit norm on every parameter, in place."""
+    there = {name: grad for name, grad in grads._asdict().items() if grad is not None}
+    factor = 1.0
+    if isinstance(adam, WalkedAdam) and adam.max_norm is not None:
+        total = sum(float(grad.double().pow(2).sum()) for grad in there.values()) ** 0.5
+        factor = min(1.0, adam.max_norm / (total + 1e-6))  # as torch clips
+    for name, grad in there.items():
+        walk_whole(name, params, grad, adam, factor)
+
+
+@torch.no_grad()
+def walk_whole(name: str, params: Params, grad: Tensor, adam: FusedAdam | WalkedAdam, factor: float) -> None:
+    """Adam on one parameter. With ``beta1 = 0`` rows (entries, of a vector) without a gradient stay."""
+    parameter, grad = getattr(params, name), grad * factor
+    unit_norm = adam.unit_norm and name == "W_dec"
+    v = getattr(adam.v, name)
+    if isinstance(adam, WalkedAdam) and adam.m is not None:
+        m = getattr(adam.m, name)
+        if unit_norm:
+            grad = grad - (grad * parameter).sum(1, keepdim=True) * parameter
+        m.lerp_(grad, 1 - adam.beta1)
+        v.mul_(adam.beta2).addcmul_(grad, grad, value=1 - adam.beta2)
+        denominator = v.sqrt().div_((1 - adam.beta2**adam.step) ** 0.5).add_(adam.eps)
+        new = parameter - adam.lr / (1 - adam.beta1**adam.step) * m / denominator
+        parameter.copy_(_unit(new, parameter) if unit_norm else new)
+        return
+    rows: Tensor | slice = slice(None)
+    if name not in WHOLE:
+        rows = torch.nonzero(grad if grad.dim() == 1 else (grad != 0).any(1))[:, 0]
+    assert adam.last_step is not None
+    _adam_rows(parameter, grad, v, getattr(adam.last_step, name), rows, adam, unit_norm=unit_norm)
+
+
+def _unit(new: Float[Tensor, "k d"], old: Float[Tensor, "k d"]) -> Float[Tensor, "k d"]:
+    norms = new.norm(dim=1, keepdim=True)
+    return torch.where(norms < SMALLEST_NORM, old, new / norms)
 
 
 def decode(
@@ -277,16 +478,29 @@ def decode(
     return out
 
 
-def _run(params: Params, x: Tensor, l1: float, options: LossOptions) -> tuple[OpenGates, Losses, Any]:
+def _run(
+    params: Params,
+    x: Tensor,
+    l1: float,
+    options: LossOptions,
+    target: Tensor | None,
+    dead: DeadLatents | None,
+) -> tuple[OpenGates, Losses, Any]:
     with torch.autocast(x.device.type, enabled=False):
         xc = center(x, params.b_dec, options)
         if isinstance(params, GatedParams):
             gates = compact(xc, params.W_gate, -params.b_gate)
             losses, passed = gated_token_pass(params, x, gates, l1, options)
             return gates, losses, gated_latent_pass(params, x, gates, passed, l1, options)
-        gates = compact(xc, params.W_enc, -params.b_enc)
-        losses, one_code = standard_token_pass(params, x, gates, l1, options)
-        return gates, losses, standard_latent_pass(params, x, gates, one_code, l1, options)
+        gates = listed(params, xc, options)
+        losses, one_code = code_token_pass(params, x, gates, l1, options, target)
+        grads = code_latent_pass(params, x, gates, one_code, l1, options)
+        if dead is not None and len(dead):
+            y = x if target is None else target
+            extra = dead.gradients(params, x, y, main_residual(one_code.G, options, len(x)), options)
+            add_to(grads._asdict(), dead.latents, extra)
+            losses = losses._replace(auxiliary=extra.loss)
+        return gates, losses, grads
 
 
 def _adam_rows(
@@ -295,7 +509,7 @@ def _adam_rows(
     v: Tensor,
     last_step: Tensor,
     rows: Tensor | slice,
-    adam: FusedAdam,
+    adam: FusedAdam | WalkedAdam,
     *,
     unit_norm: bool,
 ) -> None:
@@ -306,16 +520,15 @@ def _adam_rows(
     v[rows] = v[rows] * (decay[:, None] if v.dim() == 2 else decay) + (1 - adam.beta2) * g * g
     last_step[rows] = adam.step
     new = old - adam.lr * g / ((v[rows] / (1 - adam.beta2**adam.step)).sqrt() + adam.eps)
-    if unit_norm:
-        norms = new.norm(dim=1, keepdim=True)
-        new = torch.where(norms < SMALLEST_NORM, old, new / norms)
-    parameter[rows] = new
+    parameter[rows] = _unit(new, old) if unit_norm else new
 
 
-def _sum_rows(gates: OpenGates, coefficients: Tensor, rows: Float[Tensor, "n d"]) -> Float[Tensor, "F d"]:
-    """``out_i = sum over the open gates (n, i) of coefficient * rows_n``."""
+def _sum_rows(
+    gates: OpenGates, coefficients: Tensor, rows: Float[Tensor, "m d"], which: Tensor | None = None
+) -> Float[Tensor, "F d"]:
+    """``out_i = sum over the open gates (n, i) of coefficient * rows_n``; `which` row, where it isn't the token's."""
     out = rows.new_zeros(gates.n_latents, rows.shape[1])
-    latents, tokens = gates.latent_of_entry(), gates.tokens.long()
+    latents, tokens = gates.latent_of_entry(), gates.tokens.long() if which is None else which
     for part in _chunks(len(gates)):
         out.index_add_(0, latents[part], coefficients[part, None] * rows[tokens[part]])
     return out

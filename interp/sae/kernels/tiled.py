@@ -14,17 +14,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.sae.kernels.backend import Params
+from interp.sae.kernels import dense
+from interp.sae.kernels.backend import Grads, Params
+from interp.sae.kernels.dead import DeadLatents
 from interp.sae.kernels.lists import (
+    WEIGHTED,
+    CodeGrads,
+    CodeParams,
     GatedGrads,
     GatedParams,
     Losses,
     LossOptions,
-    StandardGrads,
-    StandardParams,
 )
 from interp.sae.kernels.precision import product_dtype
 from interp.sae.kernels.reference import center, magnitude_scale
+from interp.sae.kernels.rules import Threshold
 from interp.sae.kernels.threads import map_threads
 
 # Numbers in a tile. On a CPU it stays in cache between its element-wise operations.
@@ -33,14 +37,45 @@ _CPU_TILE_SIZE, _GPU_TILE_SIZE = 2**19, 2**26
 
 @torch.no_grad()
 def gradients(
-    params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions
-) -> tuple[Losses, GatedGrads | StandardGrads]:
-    """Losses and gradients; nothing is changed."""
+    params: Params,
+    x: Float[Tensor, "n d"],
+    l1: float,
+    options: LossOptions,
+    *,
+    target: Float[Tensor, "n e"] | None = None,
+    dead: DeadLatents | None = None,
+    guess: float = 0.0,
+) -> tuple[Losses, Grads]:
+    """Losses and gradients; nothing is changed.
+
+    Gated SAEs and one ReLU code by closed forms; whatever selects otherwise by autograd on the definition.
+    """
     narrow = product_dtype(x.device, x.dtype)
     with torch.autocast(x.device.type, enabled=False):
         if isinstance(params, GatedParams):
             return _gated(params, x, l1, options, narrow)
-        return _standard(params, x, l1, options, narrow)
+        plain = (
+            isinstance(options.rule, Threshold) and options.prefixes is None and options.sparsity in WEIGHTED
+        )
+        if plain and target is None and dead is None and params.W_skip is None and not options.blocks:
+            return _standard(params, x, l1, options, narrow)
+        return _by_autograd(params, x, l1, options, target, dead)
+
+
+def _by_autograd(
+    params: CodeParams,
+    x: Tensor,
+    l1: float,
+    options: LossOptions,
+    target: Tensor | None,
+    dead: DeadLatents | None,
+) -> tuple[Losses, CodeGrads]:
+    own = CodeParams(*(None if p is None else p.detach().requires_grad_() for p in params))  # type: ignore[arg-type]
+    with torch.enable_grad():
+        total, losses = dense.loss(own, x, l1, options, target=target, dead=dead)
+        there = {name: p for name, p in own._asdict().items() if p is not None}
+        found = torch.autograd.grad(total, list(there.values()), allow_unused=True, materialize_grads=True)
+    return losses, CodeGrads(**dict(zip(there, found, strict=True)))
 
 
 def _gated(
@@ -110,16 +145,22 @@ def _gated(
         else:
             grad_b_dec -= W_gate.T @ through_gate + W_mag.T @ (m * sum_beta)
     losses = Losses(
-        errors[0], (sum_a * norms).double().sum() / n, errors[1], *_per_token(fired, opened, n), fired
+        errors[0],
+        (sum_a * norms).double().sum() / n,
+        errors[1],
+        *_per_token(fired, opened, n),
+        fired,
+        error=errors[0],
+        smallest=torch.full_like(errors[0], torch.inf),
     )
     grad_r = None if r_mag is None else m * sum_beta_q
     return losses, GatedGrads(grad_gate, grad_dec, sum_alpha, sum_beta, grad_b_dec, grad_r, grad_mag)
 
 
 def _standard(
-    params: StandardParams, x: Tensor, l1: float, options: LossOptions, narrow: torch.dtype
-) -> tuple[Losses, StandardGrads]:
-    W_enc, W_dec, b_enc, b_dec = params
+    params: CodeParams, x: Tensor, l1: float, options: LossOptions, narrow: torch.dtype
+) -> tuple[Losses, CodeGrads]:
+    W_enc, W_dec, b_enc, b_dec = params[:4]
     n, d = x.shape
     F = W_dec.shape[0]
     xc, scale = center(x, b_dec, options), options.error_scale(n, d)
@@ -158,8 +199,11 @@ def _standard(
         grad_b_dec -= W_enc.T @ sum_beta
     zero = torch.zeros_like(error)
     sparsity = (sum_f * norms).double().sum() / n
-    losses = Losses(error, sparsity, zero, *_per_token(fired, fired, n), fired)
-    return losses, StandardGrads(grad_enc, grad_dec, sum_beta, grad_b_dec)
+    smallest = torch.full_like(error, torch.inf)
+    losses = Losses(
+        error, sparsity, zero, *_per_token(fired, fired, n), fired, error=error, smallest=smallest
+    )
+    return losses, CodeGrads(grad_enc, grad_dec, sum_beta, grad_b_dec)
 
 
 def _encode(

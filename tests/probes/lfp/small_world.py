@@ -22,7 +22,7 @@ from interp.probes.lfp.config import (
 from interp.probes.lfp.data import LFPData
 from interp.probes.lfp.triples import build_lexicon_triples
 from interp.probes.lfp.tuning import RewardTuning
-from interp.sae.tied import TiedSAE, TiedSAEConfig
+from interp.sae.architectures.tied import TiedSAE, TiedSAEConfig
 from tests.models.tiny import tiny_model
 
 POSITIVE = ("good", "great", "lovely", "superb")

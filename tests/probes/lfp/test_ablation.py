@@ -13,7 +13,7 @@ from interp.models.language_model import LanguageModel
 from interp.models.loading import load_model
 from interp.probes.lfp.ablation import ablate_features, ablation_effect, active_shares
 from interp.probes.lfp.sampling import continuations
-from interp.sae.tied import TiedSAE, TiedSAEConfig
+from interp.sae.architectures.tied import TiedSAE, TiedSAEConfig
 from tests.models.tiny import D_MODEL
 
 LETTER = "z"

@@ -18,8 +18,8 @@ from interp.probes.lfp.features import (
     feature_places,
 )
 from interp.probes.lfp.triples import ContrastiveTriple
+from interp.sae.architectures.tied import TiedSAE, TiedSAEConfig
 from interp.sae.metadata import SAEMetadata
-from interp.sae.tied import TiedSAE, TiedSAEConfig
 from tests.models.tiny import D_MODEL, byte_tokenizer, tiny_model
 
 TEXTS = ["it was good", "the film and the long meal were bad", "so", "he said nothing of the kind", "he he"]

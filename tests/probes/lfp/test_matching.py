@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from interp.probes.lfp.matching import mmcs
-from interp.sae.standard import StandardSAE, StandardSAEConfig
-from interp.sae.tied import TiedSAE, TiedSAEConfig
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
+from interp.sae.architectures.tied import TiedSAE, TiedSAEConfig
 
 
 def directions(n: int, d: int, seed: int) -> torch.Tensor:

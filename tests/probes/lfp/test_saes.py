@@ -10,8 +10,8 @@ import torch
 import interp.probes.lfp.saes as saes_module
 from interp.models.language_model import LanguageModel
 from interp.probes.lfp.saes import load_feedback_saes, train_feedback_saes
+from interp.sae.architectures.tied import TiedSAE
 from interp.sae.loading import load_sae
-from interp.sae.tied import TiedSAE
 
 TEXTS = [f"the film number {i} was {w} and the meal was {w}" for i in range(40) for w in ("good", "bad")]
 HOW = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from interp.sae.kernels.lists import GatedParams, Losses, LossOptions, StandardParams
+from interp.sae.kernels.lists import CodeParams, GatedParams, Losses, LossOptions
 
 L1 = 0.7
 
@@ -59,10 +59,10 @@ def gated_params(
 
 def standard_params(
     d: int, F: int, *, shift: float = -1.0, dtype: torch.dtype = torch.float64, seed: int = 0
-) -> StandardParams:
+) -> CodeParams:
     """Random parameters of a ReLU SAE."""
     gated = gated_params(d, F, shift=shift, dtype=dtype, seed=seed)
-    return StandardParams(gated.W_gate, gated.W_dec, gated.b_gate, gated.b_dec)
+    return CodeParams(gated.W_gate, gated.W_dec, gated.b_gate, gated.b_dec)
 
 
 def batch(n: int, d: int, *, dtype: torch.dtype = torch.float64, seed: int = 1) -> Tensor:
@@ -70,7 +70,7 @@ def batch(n: int, d: int, *, dtype: torch.dtype = torch.float64, seed: int = 1) 
     return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def dense_total(params: GatedParams | StandardParams, x: Tensor, l1: float, options: LossOptions) -> Tensor:
+def dense_total(params: GatedParams | CodeParams, x: Tensor, l1: float, options: LossOptions) -> Tensor:
     """The loss by its definition, for autograd."""
 
     def error(x_hat: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def dense_total(params: GatedParams | StandardParams, x: Tensor, l1: float, opti
         return squared.mean() if options.mse_reduction == "mean" else squared.sum(1).mean()
 
     xc = x - params.b_dec if options.center_input else x
-    if isinstance(params, StandardParams):
+    if isinstance(params, CodeParams):
         f = torch.relu(xc @ params.W_enc.T + params.b_enc)
         weight = params.W_dec.norm(dim=1) if options.sparsity == "ri_l1" else 1.0
         return error(f @ params.W_dec + params.b_dec) + l1 * (f * weight).sum(1).mean()
@@ -98,7 +98,7 @@ def dense_total(params: GatedParams | StandardParams, x: Tensor, l1: float, opti
 
 
 def dense_gradients(
-    params: GatedParams | StandardParams, x: Tensor, options: LossOptions
+    params: GatedParams | CodeParams, x: Tensor, options: LossOptions
 ) -> tuple[Tensor, list[Tensor]]:
     """Total loss and autograd's gradients of the parameters that exist."""
     total = dense_total(params, x, L1, options)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from interp.core import messages
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.kernels import dispatch, reference
 from interp.sae.kernels.dispatch import DensitySwitch, load_backend, sparse_backend_for
 from interp.sae.step import make_step

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.codes import SparseCodes
-from interp.sae.gated import GatedSAE, GatedSAEConfig
 from interp.sae.kernels import dispatch, inference
 from interp.sae.kernels.inference import TokenCodes, decode, encode_gated, encode_jumprelu
 from tests.sae.kernels.cases import batch, gated_params

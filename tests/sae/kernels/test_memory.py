@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.kernels import cpu_list
 from interp.sae.kernels.inference import decode, encode_gated
 from interp.sae.step import make_step

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
 from interp.sae.kernels.threads import PIECES, equal_work, map_threads
-from interp.sae.standard import StandardSAE, StandardSAEConfig
 from interp.sae.step import make_step
 from tests.sae.kernels.cases import batch
 
@@ -68,7 +68,7 @@ def test_a_second_process_compiles_nothing() -> None:
     make_step(GatedSAE(GatedSAEConfig(8, 30)), backend="cpu")(torch.randn(20, 8), 0.1, 1e-3)
     code = """
 import torch
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.step import make_step
 step = make_step(GatedSAE(GatedSAEConfig(8, 30)), backend="cpu")
 step(torch.randn(20, 8), 0.1, 1e-3)

@@ -11,7 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 KERNELS = {
     "encode_tiles",
+    "keep_largest",
     "token_pass",
+    "code_pass",
     "products_at",
     "decode_tokens",
     "sum_by_latent",
@@ -19,11 +21,13 @@ KERNELS = {
     "chunk_rows",
     "pull_rows",
     "adam_entries",
+    "walk_rows",
 }
 # One launch of each kernel; `make aot` compiles every one.
 ONE_OF_EACH = (
-    r"encode ieee$|token pass gated d=4096|products.*4096|decode d=4096|latent sums of 4|"
-    r"latent pass unit norm, all terms d=3072|latent chunks d=3072|pull|Adam entries$"
+    r"encode ieee$|largest|token pass gated d=4096|token pass of 5 d=4096|products.*4096|decode d=4096|"
+    r"latent sums of 4|latent pass unit norm, all terms d=3072|latent chunks d=3072|pull|Adam entries$|"
+    r"walk momentum d=3072"
 )
 
 

@@ -23,7 +23,7 @@ def test_dry_run_checks_and_times_everything(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(out.read_text())
-    assert len(result["checks"]) == 22
+    assert len(result["checks"]) == 53
     assert all(check["passed"] and check["error"] <= check["bound"] for check in result["checks"])
     timed = {(row["precision"], row["what"]) for row in result["timings"]}
     for precision in ("bf16", "tf32"):
@@ -42,6 +42,7 @@ def test_dry_run_checks_and_times_everything(tmp_path: Path) -> None:
             "faster_than_eager",
             "times_torchs_product",
         }
+    assert {("bf16", "list of topk"), ("bf16", "whole step of topk, beta1 = 0.9, clipped")} <= timed
     product = next(row for row in result["timings"] if row["what"] == "encoder product, torch")
     assert product["flops"] == 2 * 4 * 17 * 21
 

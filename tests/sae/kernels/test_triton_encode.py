@@ -95,18 +95,16 @@ def test_not_a_number_opens_no_gate() -> None:
 
 
 def test_order_of_tiles_leaves_no_trace() -> None:
-    inputs = problem(30, 8, 90)
-    room = 30 * 90
-    scan = encode._scan(*inputs, room, "ieee", encode.TILES["ieee"])
-    length = int(scan.length)
-    shuffled = torch.randperm(length, generator=torch.Generator().manual_seed(0))
+    x, weight, threshold = problem(30, 8, 90)
+    scan = encode.entries_over(encode.Limits(threshold), x, weight)
+    shuffled = torch.randperm(len(scan.values), generator=torch.Generator().manual_seed(0))
     other = replace(
         scan,
         tokens=scan.tokens[shuffled],
         latents=scan.latents[shuffled],
         values=scan.values[shuffled],
     )
-    assert_same_list(encode._in_order(other, length, 90), encode._in_order(scan, length, 90))
+    assert_same_list(encode.in_order(other), encode.in_order(scan))
 
 
 def test_sort_keys_of_64_bits_give_the_same_list(monkeypatch: pytest.MonkeyPatch) -> None:

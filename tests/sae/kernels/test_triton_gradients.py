@@ -9,7 +9,7 @@ from torch import Tensor
 from interp.sae.kernels import reference
 from interp.sae.kernels import triton as backend
 from interp.sae.kernels.autograd import sparse_loss
-from interp.sae.kernels.lists import GatedParams, LossOptions, StandardParams
+from interp.sae.kernels.lists import CodeParams, GatedParams, LossOptions
 from interp.sae.kernels.triton import latents
 from tests.sae.kernels.cases import (
     GATED_VARIANTS,
@@ -25,7 +25,7 @@ from tests.sae.kernels.triton_cases import exact, gated, present, standard
 TOLERANCE = 1e-5
 
 
-def assert_equals_autograd(params: GatedParams | StandardParams, x: Tensor, options: LossOptions) -> None:
+def assert_equals_autograd(params: GatedParams | CodeParams, x: Tensor, options: LossOptions) -> None:
     losses, grads = backend.gradients(params, x, L1, options)
     total, expected = dense_gradients(exact(params), x.double(), options)
     assert total_of(losses) == pytest.approx(float(total), rel=TOLERANCE)

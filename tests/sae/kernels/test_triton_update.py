@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from interp.sae.gated import GatedSAE, GatedSAEConfig
+from interp.sae.architectures.gated import GatedSAE, GatedSAEConfig
 from interp.sae.kernels import reference
 from interp.sae.kernels import triton as backend
 from interp.sae.kernels.backend import FusedAdam
-from interp.sae.kernels.lists import GatedParams, LossOptions, StandardParams
+from interp.sae.kernels.lists import CodeParams, GatedParams, LossOptions
 from interp.sae.step import make_step
 from tests.sae.kernels.cases import GATED_VARIANTS, L1, batch, dense_gradients
 from tests.sae.kernels.triton_cases import exact, gated, present, standard
@@ -17,7 +17,7 @@ from tests.sae.kernels.triton_cases import exact, gated, present, standard
 LR, BETA2, EPS, STEP = 1e-2, 0.999, 1e-8, 7
 
 
-def midway(params: GatedParams | StandardParams) -> tuple:
+def midway(params: GatedParams | CodeParams) -> tuple:
     """Moments and last steps as a run leaves them: rows were last touched at different steps."""
     g = torch.Generator().manual_seed(5)
     kind = type(params)
@@ -124,8 +124,8 @@ def test_moments_decay_in_double_precision_over_many_missed_steps() -> None:
     """0.999^200000 times 1e30 is 1.3e-57 too small for float32 on the way, but an exponent of two isn't."""
     params, x = standard(4, 1, shift=9.0), batch(2, 4, dtype=torch.float32)
     step = 100_001
-    v = StandardParams(*(torch.full_like(p.detach(), 1e30) for p in params))
-    last = StandardParams(*(torch.zeros(len(p), dtype=torch.int64) for p in params))
+    v = CodeParams(*(None if p is None else torch.full_like(p.detach(), 1e30) for p in params))
+    last = CodeParams(*(None if p is None else torch.zeros(len(p), dtype=torch.int64) for p in params))
     _, grads = backend.gradients(params, x, 0.0, LossOptions())
     backend.update(params, x, 0.0, LossOptions(), FusedAdam(0.0, BETA2, EPS, step, False, v, last))
     expected = 1e30 * BETA2**step + (1 - BETA2) * grads.b_enc.double() ** 2

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from interp.sae.kernels import cpu, reference
 from interp.sae.kernels.backend import FusedAdam
-from interp.sae.kernels.lists import GatedParams, LossOptions, StandardParams
+from interp.sae.kernels.lists import CodeParams, GatedParams, LossOptions
 from tests.sae.kernels.cases import (
     GATED_VARIANTS,
     L1,
@@ -23,11 +23,11 @@ from tests.sae.kernels.cases import (
 LR, BETA2, EPS = 1e-2, 0.999, 1e-8
 
 
-def clone(params: GatedParams | StandardParams) -> GatedParams | StandardParams:
+def clone(params: GatedParams | CodeParams) -> GatedParams | CodeParams:
     return type(params)(*(None if p is None else p.detach().clone().requires_grad_() for p in params))
 
 
-def unit_rows(params: GatedParams | StandardParams) -> GatedParams | StandardParams:
+def unit_rows(params: GatedParams | CodeParams) -> GatedParams | CodeParams:
     with torch.no_grad():
         params.W_dec.div_(params.W_dec.norm(dim=1, keepdim=True))
     return params

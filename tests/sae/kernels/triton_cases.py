@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from interp.sae.kernels.lists import GatedParams, StandardParams
+from interp.sae.kernels.lists import CodeParams, GatedParams
 from interp.sae.kernels.triton.encode import encode_tiles
 from tests.sae.kernels.cases import gated_params, standard_params
 
@@ -24,7 +24,7 @@ def gated(d: int, F: int, *, shift: float = -1.0, tied: bool = True, r_mag: bool
     return params
 
 
-def standard(d: int, F: int, *, shift: float = -1.0) -> StandardParams:
+def standard(d: int, F: int, *, shift: float = -1.0) -> CodeParams:
     """As :func:`gated`."""
     params = standard_params(d, F, shift=shift, dtype=torch.float32)
     with torch.no_grad():
@@ -33,11 +33,11 @@ def standard(d: int, F: int, *, shift: float = -1.0) -> StandardParams:
     return params
 
 
-def exact(params: GatedParams | StandardParams) -> GatedParams | StandardParams:
+def exact(params: GatedParams | CodeParams) -> GatedParams | CodeParams:
     """The same numbers in float64."""
     return type(params)(*(None if p is None else p.detach().double().requires_grad_() for p in params))
 
 
-def present(tensors: GatedParams | StandardParams) -> list[Tensor]:
+def present(tensors: GatedParams | CodeParams) -> list[Tensor]:
     """The tensors that exist."""
     return [t for t in tensors if t is not None]

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.sae.kernels.backend import SMALLEST_NORM, FusedAdam
+from interp.sae.kernels.backend import SMALLEST_NORM, FusedAdam, WalkedAdam
 from interp.sae.kernels.lists import OpenGates
 from interp.sae.kernels.triton.launch import check, on_device_of, whole_row_blocks
 
@@ -23,13 +23,19 @@ CHUNK = 4096  # open gates of one latent that one program sums by itself
 
 
 class RowTerms(NamedTuple):
-    """Terms of a gradient row: ``sum weight * rows[token] (+ sum weight2 * rows2[token]) (+ radial * W_i)``."""
+    """Terms of a gradient row: ``sum weight * rows[token] (+ sum weight2 * rows2[token]) (+ radial * W_i)``.
+
+    which: the row of each entry, where it isn't its token's. block: the column of `radial` that multiplies each
+    column of W_i, where it has several.
+    """
 
     weight: Float[Tensor, " z"]
-    rows: Float[Tensor, "n d"]
+    rows: Float[Tensor, "m d"]
     weight2: Float[Tensor, " z"] | None = None
-    rows2: Float[Tensor, "n d"] | None = None
-    radial: Float[Tensor, " F"] | None = None
+    rows2: Float[Tensor, "m d"] | None = None
+    radial: Float[Tensor, "F B"] | None = None
+    which: Int[Tensor, " z"] | None = None  # int32
+    block: Int[Tensor, " d"] | None = None  # int32
 
 
 def row_gradients(gates: OpenGates, terms: RowTerms, W: Float[Tensor, "F d"]) -> Float[Tensor, "F d"]:
@@ -55,20 +61,23 @@ def _launch(
     name: str | None,
     adam: FusedAdam | None,
 ) -> None:
-    check(latent_rows, W, *terms)
+    floats, which = terms[:5], gates.tokens if terms.which is None else terms.which
+    check(latent_rows, W, *floats)
     d = W.shape[1]
     v = last_step = None
     numbers = {"lr": 0.0, "fresh": 0.0, "eps": 0.0, "correction": 0.0, "log2_beta2": 0.0, "step": 0}
     if adam is not None and name is not None:
         v, last_step = getattr(adam.v, name), getattr(adam.last_step, name)
         numbers = adam_numbers(adam)
-    pointers = [None if term is None else term.contiguous() for term in terms]
+    pointers = [None if term is None else term.contiguous() for term in floats]
+    blocks = 1 if terms.radial is None else terms.radial.shape[1]
     with on_device_of(W):
-        chunk_ptr, partial = _sum_chunks(gates, pointers[:4], d)
+        chunk_ptr, partial = _sum_chunks(gates, which, pointers[:4], d)
         latent_rows[(gates.n_latents,)](
             gates.latent_ptr,
-            gates.tokens,
+            which,
             *pointers,
+            terms.block,
             chunk_ptr,
             partial,
             W,
@@ -79,13 +88,14 @@ def _launch(
             **numbers,
             FUSED=adam is not None,
             UNIT_NORM=adam is not None and adam.unit_norm and name == "W_dec",
+            BLOCKS=blocks,
             CHUNK=CHUNK,
             SMALLEST_NORM=SMALLEST_NORM,
             **whole_row_blocks(d),
         )
 
 
-def adam_numbers(adam: FusedAdam) -> dict[str, float | int]:
+def adam_numbers(adam: FusedAdam | WalkedAdam) -> dict[str, float | int]:
     """The scalars that a kernel needs to take Adam's step."""
     return {
         "lr": adam.lr,
@@ -97,7 +107,9 @@ def adam_numbers(adam: FusedAdam) -> dict[str, float | int]:
     }
 
 
-def _sum_chunks(gates: OpenGates, terms: list[Tensor | None], d: int) -> tuple[Tensor | None, Tensor | None]:
+def _sum_chunks(
+    gates: OpenGates, which: Tensor, terms: list[Tensor | None], d: int
+) -> tuple[Tensor | None, Tensor | None]:
     """First stage for latents with many open gates: sums of chunks of their entries.
 
     Returns the chunks' range per latent and their sums, or nothing where no latent needs it (a batch of at
@@ -118,7 +130,7 @@ def _sum_chunks(gates: OpenGates, terms: list[Tensor | None], d: int) -> tuple[T
     )
     ends = torch.minimum(begins + CHUNK, gates.latent_ptr[latents + 1])
     partial = torch.empty(count, d, dtype=torch.float32, device=hits.device)
-    chunk_rows[(count,)](begins, ends, gates.tokens, *terms, partial, d, **whole_row_blocks(d))
+    chunk_rows[(count,)](begins, ends, which, *terms, partial, d, **whole_row_blocks(d))
     return chunk_ptr, partial
 
 
@@ -164,10 +176,10 @@ def adam_step(old, grad, v, missed, lr, fresh, eps, correction, log2_beta2):
 
 @triton.jit(do_not_specialize=["step"])
 def latent_rows(
-    latent_ptr, tokens, weight, rows, weight2, rows2, radial, chunk_ptr, partial, W, out, v, last_step, d,
+    latent_ptr, tokens, weight, rows, weight2, rows2, radial, block, chunk_ptr, partial, W, out, v, last_step, d,
     lr, fresh, eps, correction, log2_beta2: tl.float64, step,
-    FUSED: tl.constexpr, UNIT_NORM: tl.constexpr, CHUNK: tl.constexpr, SMALLEST_NORM: tl.constexpr,
-    BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
+    FUSED: tl.constexpr, UNIT_NORM: tl.constexpr, BLOCKS: tl.constexpr, CHUNK: tl.constexpr,
+    SMALLEST_NORM: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """The gradient row of one latent, stored in ``out`` or used up by Adam."""
     i = tl.program_id(0).to(tl.int64)
@@ -187,7 +199,10 @@ def latent_rows(
         if weight2 is not None:
             grad = add_rows(grad, weight2, rows2, tokens, begin, end, cols, inside, d, BLOCK_Q)
     if radial is not None:
-        grad += tl.load(radial + i) * row
+        if block is None:
+            grad += tl.load(radial + i) * row
+        else:
+            grad += tl.load(radial + i * BLOCKS + tl.load(block + cols, mask=inside, other=0)) * row
     if FUSED:
         if UNIT_NORM:
             grad -= tl.sum(grad * row, axis=0) * row

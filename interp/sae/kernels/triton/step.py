@@ -12,29 +12,34 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.sae.kernels.backend import FusedAdam, Params
+from interp.sae.kernels.backend import FusedAdam, Grads, Params, WalkedAdam
+from interp.sae.kernels.dead import DeadLatents, add_to
 from interp.sae.kernels.lists import (
+    CodeGrads,
+    CodeParams,
+    CodeTokenPass,
     GatedGrads,
     GatedParams,
     GatedTokenPass,
     Losses,
     LossOptions,
     OpenGates,
-    StandardGrads,
-    StandardParams,
-    StandardTokenPass,
 )
-from interp.sae.kernels.reference import center, magnitude_scale
+from interp.sae.kernels.reference import (
+    center,
+    magnitude_scale,
+    main_residual,
+    radial_of_entries,
+    walk_whole,
+)
+from interp.sae.kernels.triton.codes import code_token_pass
 from interp.sae.kernels.triton.encode import compact
 from interp.sae.kernels.triton.latents import RowTerms, row_gradients, update_rows
 from interp.sae.kernels.triton.launch import check_in_place
-from interp.sae.kernels.triton.tokens import (
-    gated_token_pass,
-    latent_sums,
-    magnitude_products,
-    standard_token_pass,
-)
+from interp.sae.kernels.triton.select import listed
+from interp.sae.kernels.triton.tokens import gated_token_pass, latent_sums, magnitude_products
 from interp.sae.kernels.triton.vectors import pulled, update_entries
+from interp.sae.kernels.triton.walk import walk
 
 
 class Gradients(NamedTuple):
@@ -46,27 +51,63 @@ class Gradients(NamedTuple):
 
 @torch.no_grad()
 def gradients(
-    params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions
-) -> tuple[Losses, GatedGrads | StandardGrads]:
+    params: Params,
+    x: Float[Tensor, "n d"],
+    l1: float,
+    options: LossOptions,
+    *,
+    target: Float[Tensor, "n e"] | None = None,
+    dead: DeadLatents | None = None,
+    guess: float = 0.0,
+) -> tuple[Losses, Grads]:
     """Losses and gradients; nothing is changed."""
-    gates, losses, grads = _walk(params, x, l1, options)
-    kind = GatedGrads if isinstance(params, GatedParams) else StandardGrads
-    return losses, _collect(kind, params, gates, grads)
+    gates, losses, terms, G = _terms(params, x, l1, options, target, guess)
+    grads: Grads = _collect(
+        GatedGrads if isinstance(params, GatedParams) else CodeGrads, params, gates, terms
+    )
+    if dead is not None and len(dead):
+        assert isinstance(params, CodeParams)
+        with torch.autocast(x.device.type, enabled=False):
+            residual = main_residual(G, options, len(x))
+            extra = dead.gradients(params, x, x if target is None else target, residual, options)
+            add_to(grads._asdict(), dead.latents, extra)
+        losses = losses._replace(auxiliary=extra.loss)
+    return losses, grads
 
 
 @torch.no_grad()
 def update(
-    params: Params, x: Float[Tensor, "n d"], l1: float, options: LossOptions, adam: FusedAdam
+    params: Params,
+    x: Float[Tensor, "n d"],
+    l1: float,
+    options: LossOptions,
+    adam: FusedAdam | WalkedAdam,
+    *,
+    target: Float[Tensor, "n e"] | None = None,
+    dead: DeadLatents | None = None,
+    guess: float = 0.0,
 ) -> Losses:
-    """A whole training step in place; gradients never become F x d tensors."""
-    for tensors in (params, adam.v, adam.last_step):
-        check_in_place(tensors)
-    gates, losses, grads = _walk(params, x, l1, options)
-    for name, terms in grads.matrices.items():
+    """A whole training step in place.
+
+    With `FusedAdam` gradients never become F x d tensors; with `WalkedAdam`, or where dead latents are revived, they
+    are laid down first and all rows walked once.
+    """
+    for tensors in (params, adam.v, adam.last_step, getattr(adam, "m", None)):
+        if tensors is not None:
+            check_in_place(tensors)
+    if isinstance(adam, WalkedAdam) or (dead is not None and len(dead)):
+        losses, grads = gradients(params, x, l1, options, target=target, dead=dead, guess=guess)
+        walk(params, grads, adam)
+        return losses
+    gates, losses, found, _ = _terms(params, x, l1, options, target, guess)
+    for name, terms in found.matrices.items():
         update_rows(gates, terms, getattr(params, name), name, adam)
     hits = gates.hits()
-    for name, grad in grads.vectors.items():
-        update_entries(getattr(params, name), grad, None if name == "b_dec" else hits, name, adam)
+    for name, grad in found.vectors.items():
+        if name == "W_skip":
+            walk_whole(name, params, grad, adam, 1.0)
+        else:
+            update_entries(getattr(params, name), grad, None if name == "b_dec" else hits, name, adam)
     return losses
 
 
@@ -84,27 +125,31 @@ def gated_latent_pass(
 
 
 @torch.no_grad()
-def standard_latent_pass(
-    params: StandardParams,
+def code_latent_pass(
+    params: CodeParams,
     x: Float[Tensor, "n d"],
     gates: OpenGates,
-    token_pass: StandardTokenPass,
+    token_pass: CodeTokenPass,
     l1: float,
     options: LossOptions,
-) -> StandardGrads:
+) -> CodeGrads:
     """Gradients of every parameter from the list, as the reference's."""
-    return _collect(StandardGrads, params, gates, _standard(params, x, gates, token_pass, l1, options))
+    return _collect(CodeGrads, params, gates, _code(params, x, gates, token_pass, l1, options))
 
 
-def _walk(params: Params, x: Tensor, l1: float, options: LossOptions) -> tuple[OpenGates, Losses, Gradients]:
+def _terms(
+    params: Params, x: Tensor, l1: float, options: LossOptions, target: Tensor | None, guess: float
+) -> tuple[OpenGates, Losses, Gradients, Tensor]:
+    """The list, the losses, what is left to sum, and the residuals' gradients G."""
     xc = center(x, params.b_dec, options)
     if isinstance(params, GatedParams):
         gates = compact(xc, params.W_gate, -params.b_gate)
         losses, passed = gated_token_pass(params, x, gates, l1, options)
-        return gates, losses, _gated(params, x, gates, passed, l1, options)
-    gates = compact(xc, params.W_enc, -params.b_enc)
-    losses, one_code = standard_token_pass(params, x, gates, l1, options)
-    return gates, losses, _standard(params, x, gates, one_code, l1, options)
+        return gates, losses, _gated(params, x, gates, passed, l1, options), passed.G
+    gates = listed(params, xc, options, guess=guess)
+    with torch.autocast(x.device.type, enabled=False):
+        losses, one_code = code_token_pass(params, x, gates, l1, options, target)
+        return gates, losses, _code(params, x, gates, one_code, l1, options), one_code.G
 
 
 def _gated(
@@ -131,7 +176,7 @@ def _gated(
     if unfrozen:
         decoder, b_dec = decoder._replace(weight2=a, rows2=G_aux), b_dec + G_aux.sum(0)
         if options.sparsity == "ri_l1":
-            decoder = decoder._replace(radial=_radial(params, sums[3], x, l1))
+            decoder = decoder._replace(radial=_radial(l1 / max(len(x), 1) * sums[3], params, options))
     matrices["W_dec"] = decoder
 
     if options.center_input:
@@ -143,29 +188,45 @@ def _gated(
     return Gradients(matrices, vectors | {"b_dec": b_dec})
 
 
-def _standard(
-    params: StandardParams,
+def _code(
+    params: CodeParams,
     x: Tensor,
     gates: OpenGates,
-    passed: StandardTokenPass,
+    passed: CodeTokenPass,
     l1: float,
     options: LossOptions,
 ) -> Gradients:
-    f, beta, G = passed
-    sums = latent_sums(gates, [beta, f])
-    decoder, b_dec = RowTerms(f, G), G.sum(0)
-    if options.sparsity == "ri_l1":
-        decoder = decoder._replace(radial=_radial(params, sums[1], x, l1))
+    f, beta, theta, G, rows = passed
+    through_norm = radial_of_entries(f, params, gates, options)
+    by_entry = {"b_enc": beta, "threshold": theta, "norm": through_norm}
+    columns = {name: column for name, column in by_entry.items() if column is not None}
+    vectors = dict(zip(columns, latent_sums(gates, list(columns.values())), strict=True))
+    decoder = RowTerms(f, G, which=None if len(G) == len(x) else rows.int())
+    if through_norm is not None:
+        radial = _radial(l1 / max(len(x), 1) * vectors.pop("norm"), params, options)
+        decoder = decoder._replace(radial=radial, block=_block_of_column(options, x.device))
+    whole = G[:: max(len(G) // max(len(x), 1), 1)]
+    b_dec = whole.sum(0)
     if options.center_input:
-        b_dec = b_dec - pulled(sums[0], params.W_enc)
+        b_dec = b_dec - pulled(vectors["b_enc"], params.W_enc)
+    if params.W_skip is not None:
+        vectors["W_skip"] = whole.T @ x
     encoder = RowTerms(beta, center(x, params.b_dec, options))
-    return Gradients({"W_enc": encoder, "W_dec": decoder}, {"b_enc": sums[0], "b_dec": b_dec})
+    return Gradients({"W_enc": encoder, "W_dec": decoder}, vectors | {"b_dec": b_dec})
 
 
-def _radial(params: Params, code_sums: Tensor, x: Tensor, l1: float) -> Tensor:
-    """What multiplies ``d_i`` in its own gradient: the norm factor of ri_l1."""
-    norms = params.W_dec.norm(dim=1).clamp_min(torch.finfo(x.dtype).tiny)
-    return l1 / max(x.shape[0], 1) * code_sums / norms
+def _radial(weight: Tensor, params: Params, options: LossOptions) -> Tensor:
+    """What multiplies a decoder row's blocks in its own gradient, [F, blocks]: the norm's derivative."""
+    parts = params.W_dec.split(options.blocks or params.W_dec.shape[1], dim=1)
+    tiny = torch.finfo(weight.dtype).tiny
+    return torch.stack([weight / part.norm(dim=1).clamp_min(tiny) for part in parts], dim=1)
+
+
+def _block_of_column(options: LossOptions, device: torch.device) -> Tensor | None:
+    if len(options.blocks) < 2:
+        return None
+    widths = torch.tensor(options.blocks, device=device)
+    return torch.repeat_interleave(torch.arange(len(widths), dtype=torch.int32, device=device), widths)
 
 
 def _collect(kind: Any, params: Params, gates: OpenGates, grads: Gradients) -> Any:

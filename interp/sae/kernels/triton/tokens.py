@@ -1,4 +1,4 @@
-"""The token pass: one program per token walks the decoder rows of its open gates, twice.
+"""The gated token pass: one program per token walks the decoder rows of its open gates, twice.
 
 The first walk sums both reconstructions (each row is gathered once for the two), the second takes the dot
 products of both residuals with the same rows. Widths of any size are walked piece by piece.
@@ -18,8 +18,6 @@ from interp.sae.kernels.lists import (
     Losses,
     LossOptions,
     OpenGates,
-    StandardParams,
-    StandardTokenPass,
 )
 from interp.sae.kernels.reference import center, magnitude_scale
 from interp.sae.kernels.triton.launch import check, gather_blocks, on_device_of
@@ -38,42 +36,43 @@ def gated_token_pass(
     alpha, beta = torch.empty_like(a), torch.empty_like(a)
     G, G_aux = torch.empty_like(x), torch.empty_like(x)
     weight = latent_weights(params, options)
-    errors = _run(params, x, gates, f, a, alpha, beta, G, G_aux, l1 / max(n, 1) * weight, options)
+    errors = torch.zeros(2, n, dtype=torch.float32, device=x.device)
+    with on_device_of(x):
+        token_pass[(n,)](
+            x,
+            params.b_dec.contiguous(),
+            params.W_dec.contiguous(),
+            l1 / max(n, 1) * weight,
+            gates.token_ptr,
+            gates.latents,
+            gates.order,
+            f,
+            a,
+            alpha,
+            beta,
+            G,
+            G_aux,
+            errors,
+            n,
+            d,
+            2 * options.error_scale(n, d),
+            **gather_blocks(d),
+        )
+    main, auxiliary = options.error_scale(n, d) * errors.double().sum(1)
     losses = Losses(
-        reconstruction=options.error_scale(n, d) * errors[0],
+        reconstruction=main,
         sparsity=(a.double() * weight[latents]).sum() / max(n, 1),
-        auxiliary=options.error_scale(n, d) * errors[1],
+        auxiliary=auxiliary,
         l0=(f > 0).sum().double() / max(n, 1),
         open_gates=torch.as_tensor(len(gates) / max(n, 1), dtype=torch.float64, device=x.device),
         fired=latent_sums(gates, [(f > 0).float()])[0].long(),
+        error=main,
+        smallest=torch.full_like(main, torch.inf),
     )
     return losses, GatedTokenPass(f=f, a=a, alpha=alpha, beta=beta, G=G, G_aux=G_aux)
 
 
-def standard_token_pass(
-    params: StandardParams, x: Float[Tensor, "n d"], gates: OpenGates, l1: float, options: LossOptions
-) -> tuple[Losses, StandardTokenPass]:
-    """As :func:`gated_token_pass` with one code."""
-    check(token_pass, x, *params)
-    x, (n, d) = x.contiguous(), x.shape
-    latents = gates.latent_of_entry()
-    f = gates.values + params.b_enc[latents]
-    beta, G = torch.empty_like(f), torch.empty_like(x)
-    weight = latent_weights(params, options)
-    errors = _run(params, x, gates, f, None, None, beta, G, None, l1 / max(n, 1) * weight, options)
-    count = torch.as_tensor(len(gates) / max(n, 1), dtype=torch.float64, device=x.device)
-    losses = Losses(
-        reconstruction=options.error_scale(n, d) * errors[0],
-        sparsity=(f.double() * weight[latents]).sum() / max(n, 1),
-        auxiliary=torch.zeros((), dtype=torch.float64, device=x.device),
-        l0=count,
-        open_gates=count,
-        fired=gates.hits(),
-    )
-    return losses, StandardTokenPass(f=f, beta=beta, G=G)
-
-
-def latent_weights(params: GatedParams | StandardParams, options: LossOptions) -> Float[Tensor, " F"]:
+def latent_weights(params: GatedParams, options: LossOptions) -> Float[Tensor, " F"]:
     """The sparsity term's weight of each latent: ``|d_i|`` under ri_l1, else 1."""
     if options.sparsity == "ri_l1":
         return params.W_dec.norm(dim=1)
@@ -135,51 +134,10 @@ def decode(
     return out
 
 
-def _run(
-    params: GatedParams | StandardParams,
-    x: Tensor,
-    gates: OpenGates,
-    f: Tensor,
-    a: Tensor | None,
-    alpha: Tensor | None,
-    beta: Tensor,
-    G: Tensor,
-    G_aux: Tensor | None,
-    pull: Tensor,
-    options: LossOptions,
-) -> Float[Tensor, " 2"]:
-    """Launch the kernel, which fills alpha, beta, G and G_aux; return both squared errors, summed."""
-    n, d = x.shape
-    errors = torch.zeros(2, n, dtype=torch.float32, device=x.device)
-    with on_device_of(x):
-        token_pass[(n,)](
-            x,
-            params.b_dec.contiguous(),
-            params.W_dec.contiguous(),
-            pull,
-            gates.token_ptr,
-            gates.latents,
-            gates.order,
-            f,
-            a,
-            alpha,
-            beta,
-            G,
-            G_aux,
-            errors,
-            n,
-            d,
-            2 * options.error_scale(n, d),
-            GATED=a is not None,
-            **gather_blocks(d),
-        )
-    return errors.double().sum(1)
-
-
 @triton.jit
 def token_pass(
     x, b_dec, W_dec, pull, token_ptr, latents, order, f, a, alpha, beta, G, G_aux, errors, n, d, twice,
-    GATED: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_Q: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """``pull_i`` is what the sparsity term adds to a cotangent, ``twice`` is 2/n (over d for the mean)."""
     t = tl.program_id(0).to(tl.int64)
@@ -201,13 +159,11 @@ def token_pass(
                 W_dec + i[:, None] * d + cols[None, :], mask=valid[:, None] & inside[None, :], other=0.0
             )
             main += tl.sum(tl.load(f + z, mask=valid, other=0.0)[:, None] * rows, axis=0)
-            if GATED:
-                aux += tl.sum(tl.load(a + z, mask=valid, other=0.0)[:, None] * rows, axis=0)
+            aux += tl.sum(tl.load(a + z, mask=valid, other=0.0)[:, None] * rows, axis=0)
         main_error += tl.sum(main * main, axis=0)
         tl.store(G + t * d + cols, twice * main, mask=inside)
-        if GATED:
-            aux_error += tl.sum(aux * aux, axis=0)
-            tl.store(G_aux + t * d + cols, twice * aux, mask=inside)
+        aux_error += tl.sum(aux * aux, axis=0)
+        tl.store(G_aux + t * d + cols, twice * aux, mask=inside)
     tl.store(errors + t, main_error)
     tl.store(errors + n + t, aux_error)
     # The second walk reads what other threads of this program have just written.
@@ -226,16 +182,12 @@ def token_pass(
                 W_dec + i[:, None] * d + cols[None, :], mask=valid[:, None] & inside[None, :], other=0.0
             )
             main_dots += rows * tl.load(G + t * d + cols, mask=inside, other=0.0)[None, :]
-            if GATED:
-                aux_dots += rows * tl.load(G_aux + t * d + cols, mask=inside, other=0.0)[None, :]
+            aux_dots += rows * tl.load(G_aux + t * d + cols, mask=inside, other=0.0)[None, :]
         dots = tl.sum(main_dots, axis=1)
         sparsity = tl.load(pull + i, mask=valid, other=0.0)
-        if GATED:
-            positive = tl.load(f + z, mask=valid, other=0.0) > 0
-            tl.store(beta + z, tl.where(positive, dots, 0.0), mask=valid)
-            tl.store(alpha + z, tl.sum(aux_dots, axis=1) + sparsity, mask=valid)
-        else:
-            tl.store(beta + z, dots + sparsity, mask=valid)
+        positive = tl.load(f + z, mask=valid, other=0.0) > 0
+        tl.store(beta + z, tl.where(positive, dots, 0.0), mask=valid)
+        tl.store(alpha + z, tl.sum(aux_dots, axis=1) + sparsity, mask=valid)
 
 
 @triton.jit

@@ -13,43 +13,25 @@ import torch
 from interp.core.files import atomic_write, read_json, write_json
 from interp.core.messages import one_of
 from interp.core.tensor_files import read_tensors, write_tensors
-from interp.models.sites import Site
+from interp.models.sites import Site, is_site
 from interp.sae.dictionary import Dictionary
-from interp.sae.foreign import (
+from interp.sae.formats.shared import (
+    Format,
     check_checksums,
-    check_names,
-    config,
     exportable,
     from_theirs,
+    kinds,
     mapping,
-    metadata,
-    parses,
+    no_scale,
     save_checksums,
-    sizes,
+    say,
     to_theirs,
 )
 from interp.sae.saving import weights_file
 
-CFG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
+NAME = "saelens"
+CFG, WEIGHTS, SCALER = "cfg.json", "sae_weights.safetensors", "activation_scaler.json"
 FORMAT_VERSION = "6.0.0"  # without a version SAELens takes the folder for an older one and drops its metadata
-NAMES = {
-    "standard": {"W_enc*": "W_enc", "b_enc": "b_enc", "W_dec": "W_dec", "b_dec": "b_dec"},
-    "gated": {
-        "W_gate*": "W_enc",
-        "b_gate": "b_gate",
-        "b_mag": "b_mag",
-        "r_mag": "r_mag",
-        "W_dec": "W_dec",
-        "b_dec": "b_dec",
-    },
-    "jumprelu": {
-        "W_enc*": "W_enc",
-        "b_enc": "b_enc",
-        "threshold": "threshold",
-        "W_dec": "W_dec",
-        "b_dec": "b_dec",
-    },
-}
 
 _log = logging.getLogger(__name__)
 
@@ -57,14 +39,17 @@ _log = logging.getLogger(__name__)
 def save_saelens(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
     """Write a folder that SAELens reads. The SAE takes raw activations there, too.
 
-    Raises ValueError for a Gated SAE with its own ``W_mag``: SAELens has no such form.
+    What SAELens knows only as a checkpoint of its training (batchtopk, matryoshka) is written as jumprelu, as it does
+    itself. Raises ValueError for a form that SAELens doesn't have.
     """
-    folder, sae = Path(folder), exportable(sae)
-    tensors = to_theirs(sae, NAMES[sae.architecture])
+    folder = Path(folder)
+    sae, form = exportable(sae, NAME)
+    tensors, settings = to_theirs(sae, form, NAME)
     known = sae.metadata
     ours = {
         "model_name": known.model_name,
         "hook_name": hook_name(known.site),
+        "hook_name_out": hook_name(known.sites[-1]) if len(known.sites) == 2 else None,  # of a transcoder
         "context_size": known.context_size,
         "exclude_special_tokens": known.special_tokens_excluded,
         # SAELens has no words for these; it keeps them.
@@ -79,7 +64,7 @@ def save_saelens(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
         **{key: value for key, value in ours.items() if value is not None},
     }
     cfg = {
-        "architecture": sae.architecture,
+        "architecture": form.kind,
         "d_in": sae.cfg.d_in,
         "d_sae": sae.cfg.d_sae,
         "dtype": sae.cfg.dtype,
@@ -87,6 +72,7 @@ def save_saelens(sae: Dictionary, folder: str | os.PathLike[str]) -> Path:
         "apply_b_dec_to_input": sae.cfg.apply_b_dec_to_input,
         "normalize_activations": "none",
         "reshape_activations": "none",
+        **settings,
         "metadata": about,
     }
     with atomic_write(folder / WEIGHTS) as temporary:
@@ -102,58 +88,66 @@ def load_saelens(
     device: torch.device | str = "cpu",
     activation_scale: float | None = None,
 ) -> Dictionary:
-    """Read a SAELens folder: architectures standard, gated and jumprelu, of version 6 and before.
+    """Read a SAELens folder, of version 6 or before, of a finished SAE or a training checkpoint.
 
     Args:
         activation_scale: c, for a folder with ``normalize_activations = "expected_average_only_in"``: sqrt(d)
-            over the mean norm of its training activations, which the folder doesn't hold. It is folded in.
+            over the mean norm of its training activations, which only a checkpoint holds. It is folded in.
 
     Raises:
         ValueError: another architecture or normalisation, weights that are damaged, that aren't finite numbers or
             that contradict the config; the file is named.
     """
     folder = Path(folder)
-    cfg = _current(read_json(folder / CFG, dict, nan=True))
+    cfg = _current(read_json(folder / CFG, dict, nan=True), folder / CFG)
     source = weights_file(folder / WEIGHTS)
     check_checksums(folder, CFG, WEIGHTS)
-    architecture = cfg["architecture"]
-    one_of(f"{folder / CFG}: architecture", architecture, tuple(NAMES))
+    one_of(f"{folder / CFG}: architecture", cfg["architecture"], tuple(sorted(kinds(NAME))))
     if cfg.get("reshape_activations", "none") != "none":
         _log.info("%s: takes the heads of attn_z concatenated, as our attn_z site gives them", folder)
     tensors = read_tensors(source)
     scaling = tensors.pop("scaling_factor", None)
-    check_names(tensors, NAMES[architecture], source)
-    d_in, d_sae = sizes(cfg.get("d_in"), cfg.get("d_sae"), tensors["W_enc"], False, source)
-    centred = bool(cfg.get("apply_b_dec_to_input", True))
-    form = config(architecture, d_in, d_sae, centred, tensors["W_dec"].dtype, folder / CFG)
-    sae = from_theirs(form, tensors, NAMES[architecture], source, device)
+    if "log_threshold" in tensors:  # of training checkpoints before version 6
+        tensors["threshold"] = tensors.pop("log_threshold").exp()
+    sae = from_theirs(
+        NAME,
+        cfg["architecture"],
+        tensors,
+        cfg,
+        size_keys=("d_in", "d_sae"),
+        centred=bool(cfg.get("apply_b_dec_to_input", True)),
+        config_file=folder / CFG,
+        weights_file=source,
+        device=device,
+    )
     if scaling is not None and cfg.get("finetuning_scaling_factor"):
-        if scaling.shape != (d_sae,):
+        if scaling.shape != (sae.cfg.d_sae,):
             raise ValueError(
-                f"{source}: scaling_factor has shape {tuple(scaling.shape)}, expected {(d_sae,)}"
+                f"{source}: scaling_factor has shape {tuple(scaling.shape)}, expected {(sae.cfg.d_sae,)}"
             )
         with torch.no_grad():
             sae.W_dec.mul_(scaling.to(sae.W_dec)[:, None])
     about = mapping(cfg.get("metadata", {}), "metadata", folder / CFG)
-    sae.metadata = metadata(
-        {
-            "model_name": about.get("model_name"),
-            "model_fingerprint": about.get("model_fingerprint"),
-            "site": our_site(about.get("hook_name")),
-            "context_size": about.get("context_size"),
-            "skip_positions": about.get("skip_positions", ()),
-            "special_tokens_excluded": _optional_bool(about.get("exclude_special_tokens")),
-            "max_norm": about.get("max_norm"),
-            "training_dtype": cfg.get("dtype"),
-            "extra": {"saelens_metadata": about},
-        },
+    site, target = (our_site(about.get(key)) for key in ("hook_name", "hook_name_out"))
+    say(
+        sae,
         folder / CFG,
+        model_name=about.get("model_name"),
+        model_fingerprint=about.get("model_fingerprint"),
+        site=site,
+        sites=(site, target) if sae.sites == "pair" and site and target else (),
+        context_size=about.get("context_size"),
+        skip_positions=about.get("skip_positions", ()),
+        special_tokens_excluded=_optional_bool(about.get("exclude_special_tokens")),
+        max_norm=about.get("max_norm"),
+        training_dtype=cfg.get("dtype"),
+        extra={"saelens_metadata": about},
     )
     _undo_normalization(sae, cfg.get("normalize_activations", "none"), activation_scale, folder)
     return sae
 
 
-def _current(cfg: Mapping[str, Any]) -> dict[str, Any]:
+def _current(cfg: Mapping[str, Any], source: Path) -> dict[str, Any]:
     """A configuration of version 6 from one of any version."""
     cfg = dict(cfg)
     for old, new in {
@@ -166,7 +160,13 @@ def _current(cfg: Mapping[str, Any]) -> dict[str, Any]:
     if "metadata" not in cfg:
         keys = ("model_name", "hook_name", "hook_head_index", "context_size", "prepend_bos", "dataset_path")
         cfg["metadata"] = {key: cfg[key] for key in keys if key in cfg}
-    cfg.setdefault("architecture", "topk" if cfg.get("activation_fn") == "topk" else "standard")
+    topk = cfg.get("activation_fn") == "topk"
+    if topk and cfg.get("architecture", "standard") == "standard":
+        cfg["architecture"] = "topk"
+    cfg.setdefault("architecture", "standard")
+    if topk and "k" not in cfg:
+        options = mapping(cfg.get("activation_fn_kwargs") or {}, "activation_fn_kwargs", source)
+        cfg["k"] = options.get("k")
     if isinstance(cfg.get("normalize_activations"), bool):
         cfg["normalize_activations"] = "expected_average_only_in" if cfg["normalize_activations"] else "none"
     return cfg
@@ -174,17 +174,27 @@ def _current(cfg: Mapping[str, Any]) -> dict[str, Any]:
 
 def _undo_normalization(sae: Dictionary, kind: str, c: float | None, folder: Path) -> None:
     if kind == "none":
-        if c is not None:
-            raise ValueError(f"activation_scale = {c}: {folder} was trained on activations as they are")
+        no_scale(c, folder)
         return
     if kind != "expected_average_only_in":
         raise ValueError(
-            f"{folder}: normalize_activations = {kind!r} changes each token by a factor of its own; only "
+            f"{folder / CFG}: normalize_activations = {kind!r} changes each token by a factor of its own; only "
             "'none' and 'expected_average_only_in' can be read"
         )
+    if sae.sites != "one":
+        raise ValueError(
+            f"{folder / CFG}: normalize_activations = {kind!r} of a transcoder doesn't say how its output was scaled; "
+            "only 'none' can be read"
+        )
+    if c is None and (folder / SCALER).is_file():
+        c = read_json(folder / SCALER, dict, ("scaling_factor",))["scaling_factor"]
+        if isinstance(c, bool) or not isinstance(c, int | float) or not c > 0:
+            raise ValueError(
+                f"{folder / SCALER}: scaling_factor = {c!r} is not a positive number; copy it again"
+            )
     if c is None:
         raise ValueError(
-            f"{folder}: normalize_activations = {kind!r}, but the folder doesn't say by how much activations "
+            f"{folder / CFG}: normalize_activations = {kind!r}, but the folder doesn't say by how much activations "
             "were scaled; pass activation_scale = sqrt(d_in) / (mean norm of its training activations)"
         )
     sae.fold_activation_scale_(c)
@@ -192,7 +202,7 @@ def _undo_normalization(sae: Dictionary, kind: str, c: float | None, folder: Pat
 
 def hook_name(site: str | None) -> str | None:
     """TransformerLens' name of a site, as SAELens stores it; a site it has no name for as we write it."""
-    if site is None or not parses(site):
+    if site is None or not is_site(site):
         return site
     parsed = Site.parse(site)
     if parsed.layer is None:
@@ -203,8 +213,13 @@ def hook_name(site: str | None) -> str | None:
 
 def our_site(hook: Any) -> Any:
     """Our name of a TransformerLens hook; what is none as it is."""
-    return str(Site.parse(hook)) if isinstance(hook, str) and parses(hook) else hook
+    return str(Site.parse(hook)) if isinstance(hook, str) and is_site(hook) else hook
 
 
 def _optional_bool(value: Any) -> bool | None:
     return None if value is None else bool(value)
+
+
+FORMAT = Format(
+    NAME, "cfg.json (SAELens)", lambda folder: (folder / CFG).is_file(), load_saelens, save_saelens
+)

@@ -14,11 +14,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.device import make_generator
-from interp.sae.dictionary import SMALLEST_NORM, Dictionary, DictionaryConfig, SAELoss
-from interp.sae.jumprelu import JumpReLUSAE
+from interp.core.messages import one_of
+from interp.sae.architectures.jumprelu import JumpReLUSAE
+from interp.sae.architectures.standard import StandardSAE, StandardSAEConfig
+from interp.sae.dictionary import SMALLEST_NORM, Dictionary, DictionaryConfig
 from interp.sae.kernels.inference import TokenCodes, encode_jumprelu
-from interp.sae.kernels.lists import LossOptions, StandardGrads, StandardParams
-from interp.sae.standard import StandardSAE, StandardSAEConfig
+from interp.sae.kernels.lists import REDUCTIONS, CodeGrads, CodeParams, LossOptions
+from interp.sae.registry import register_architecture
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,29 @@ class TiedSAEConfig(DictionaryConfig):
             raise ValueError("apply_b_dec_to_input = True: a tied SAE encodes its input as it is")
 
 
+@dataclass(frozen=True)
+class TiedLoss:
+    """``mean_n |x_hat - x|^2 / d + l1 mean_n sum_i f_ni``, the loss of the paper.
+
+    Attributes:
+        l1_coefficient: weight of the sparsity, in units of the squared error as it is reduced.
+        mse_reduction: squared errors averaged over the d dimensions (``"mean"``) or summed (``"sum"``).
+    """
+
+    l1_coefficient: float = 1e-3
+    mse_reduction: str = "mean"
+
+    def __post_init__(self) -> None:
+        one_of("mse_reduction", self.mse_reduction, REDUCTIONS)
+        if self.l1_coefficient < 0:
+            raise ValueError(f"l1_coefficient = {self.l1_coefficient} must not be negative")
+
+    @property
+    def weight(self) -> float:
+        return self.l1_coefficient
+
+
+@register_architecture
 class TiedSAE(Dictionary):
     """``f = ReLU(W~ x + b_enc)`` and ``x_hat = f W~ + b_dec``, W~ being W with rows of unit length.
 
@@ -47,6 +72,8 @@ class TiedSAE(Dictionary):
 
     architecture = "tied"
     config_class = TiedSAEConfig
+    loss_class = TiedLoss
+    resamples = False
     encoder_matrices = ("W",)
     latent_vectors = ("b_enc",)
     cfg: TiedSAEConfig
@@ -68,19 +95,19 @@ class TiedSAE(Dictionary):
         """The rows of W at unit length; a row shorter than 1e-12 stays as short."""
         return self.W / self.W.norm(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
 
-    def _encode_latents(self, xc: Float[Tensor, "n d"], latents: slice) -> Float[Tensor, "n k"]:
-        return torch.relu(xc @ self.W_dec[latents].T + self.b_enc[latents])
+    def code(self, xc: Float[Tensor, "n d"]) -> Float[Tensor, "n F"]:
+        return torch.relu(xc @ self.W_dec.T + self.b_enc)
 
-    def _encode_by_kernel(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
+    def sparse_code(self, xc: Float[Tensor, "n d"]) -> TokenCodes:
         return encode_jumprelu(self.W_dec, self.b_enc, xc)
 
-    def params(self) -> StandardParams:
+    def params(self) -> CodeParams:
         """The equal standard SAE's parameters, under the names the kernels use."""
         rows = self.W_dec
-        return StandardParams(W_enc=rows, W_dec=rows, b_enc=self.b_enc, b_dec=self.b_dec)
+        return CodeParams(W_enc=rows, W_dec=rows, b_enc=self.b_enc, b_dec=self.b_dec)
 
     @torch.no_grad()
-    def set_gradients_(self, grads: StandardGrads) -> None:
+    def set_gradients_(self, grads: CodeGrads) -> None:  # type: ignore[override]
         """Take the gradients of `params` back to the own parameters.
 
         With g the sum of what both uses of a row w~ = w / |w| receive, w receives (g - (g . w~) w~) / |w|.
@@ -90,23 +117,11 @@ class TiedSAE(Dictionary):
         self.W.grad = (g - (g * rows).sum(1, keepdim=True) * rows) / norms
         self.b_enc.grad, self.b_dec.grad = grads.b_enc, grads.b_dec
 
-    def loss(  # type: ignore[override]
-        self,
-        x: Float[Tensor, "n d"],
-        l1_coefficient: float,
-        *,
-        mse_reduction: str = "mean",
-        backend: str = "dense",
-    ) -> SAELoss:
-        """``mean_n |x_hat - x|^2 / d + l1 mean_n sum_i f_ni``, the loss of the paper.
+    def loss_options(self, loss: TiedLoss) -> LossOptions:
+        return LossOptions(mse_reduction=loss.mse_reduction, center_input=False)
 
-        Args:
-            l1_coefficient: weight of the sparsity, in units of the squared error as it is reduced.
-            mse_reduction: squared errors averaged over the d dimensions (``"mean"``) or summed (``"sum"``).
-            backend: as for `GatedSAE.loss`.
-        """
-        options = LossOptions(mse_reduction=mse_reduction, center_input=False)
-        return self._loss(self.params(), x, l1_coefficient, options, backend)
+    def unit_norm(self, loss: TiedLoss) -> bool:
+        return False  # rows are normalised in the forward pass
 
     @torch.no_grad()
     def fold_activation_scale_(self, c: float, *, into: str = "biases") -> None:
@@ -126,6 +141,10 @@ class TiedSAE(Dictionary):
         sae.b_dec.copy_(self.b_dec)
         sae.metadata = self.metadata
         return sae
+
+    def as_foreign(self, format: str) -> Dictionary:
+        """As every dictionary's, of the equal standard SAE."""
+        return self.to_standard().as_foreign(format)
 
     def to_jumprelu(self) -> JumpReLUSAE:
         """The same function as a JumpReLU SAE with thresholds 0."""
