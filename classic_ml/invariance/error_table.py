@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +28,7 @@ def err_matrix(
     Raises ValueError for no predictor, no transformation, one that changes the shape of X, or lengths that differ.
     """
     X, y = as_matrix(X), np.asarray(y)
-    if y.shape != (len(X),):
-        raise ValueError(f"X has {len(X)} rows, but y has shape {y.shape}; give a label a row")
-    if len(predictors) == 0:
-        raise ValueError("predictors is empty: give at least one")
+    _check_lengths(predictors, X, y)
     data = InflatedRows(X, resolve_transforms(transforms, rng=np.random.default_rng(0)))
     return np.stack([data.errors(predictor, y) for predictor in predictors])
 
@@ -90,14 +87,21 @@ def error_table(
     """
     X, y = as_matrix(X), np.asarray(y)
     family = list(transforms.values()) if isinstance(transforms, Mapping) else list(transforms)
-    errors = dict(zip(predictors, err_matrix(list(predictors.values()), family, X, y), strict=True))
-    data = InflatedRows(X, family)
+    _check_lengths(predictors, X, y)
+    data = InflatedRows(X, resolve_transforms(family, rng=np.random.default_rng(0)))
     named = list(transforms) if isinstance(transforms, Mapping) else data.names
     rows: dict[str, Any] = {}
     for name, predictor in predictors.items():
-        rows[name] = errors[name]
         if isinstance(predictor, MixtureClassifier):
-            rows[f"{name}, mixture"] = np.array(
-                [predictor.mixture_error(data.part(k), y) for k in range(len(data))]
-            )
+            both = np.array([predictor.both_errors(data.part(k), y) for k in range(len(data))])
+            rows[name], rows[f"{name}, mixture"] = both.T
+        else:
+            rows[name] = data.errors(predictor, y)
     return ErrorTable(np.stack(list(rows.values())), list(rows), [str(name) for name in named], len(X))
+
+
+def _check_lengths(predictors: Sized, X: np.ndarray, y: np.ndarray) -> None:
+    if y.shape != (len(X),):
+        raise ValueError(f"X has {len(X)} rows, but y has shape {y.shape}; give a label a row")
+    if len(predictors) == 0:
+        raise ValueError("predictors is empty: give at least one")

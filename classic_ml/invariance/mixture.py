@@ -101,10 +101,16 @@ class MixtureClassifier(ClassifierMixin, BaseEstimator):
 
     def mixture_error(self, X: Any, y: Any) -> float:
         """Share wrong of the randomised predictor, in expectation over its draws: the mean error of the members."""
+        return self.both_errors(X, y)[1]
+
+    def both_errors(self, X: Any, y: Any) -> tuple[float, float]:
+        """Share wrong of `predict`, and of the randomised predictor in expectation, asking each member once."""
         shares, y = self.predict_votes(X), np.asarray(y)
         if len(shares) != len(y):
             raise ValueError(f"X has {len(shares)} rows and y {len(y)} labels")
-        return float(1 - (shares * (y[:, None] == self.classes_)).sum(1).mean())
+        labels = self.classes_[shares.argmax(1)] if self.voting == "majority" else self.predict(X)
+        right = (shares * (y[:, None] == self.classes_)).sum(1)
+        return float((labels != y).mean()), float(1 - right.mean())
 
     def _probabilities(self, X: np.ndarray) -> Float[np.ndarray, "n C"]:
         return np.mean([OverAllClasses(m, self.classes_).predict_proba(X) for m in self.estimators_], axis=0)

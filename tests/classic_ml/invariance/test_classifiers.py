@@ -49,7 +49,7 @@ def acceptance_b():
         "augmented": AugmentedERM(LogisticRegression(), SCALES).fit(X, y),
         "worst case": WorstCaseTransformClassifier(LogisticRegression(), SCALES, n_rounds=100).fit(X, y),
         "regret": WorstCaseTransformClassifier(
-            LogisticRegression(), SCALES, n_rounds=20, objective="regret"
+            LogisticRegression(), SCALES, n_rounds=10, objective="regret"
         ).fit(X, y),
     }
     measured = {name: fitted[name] for name in ("plain", "augmented", "worst case")}
