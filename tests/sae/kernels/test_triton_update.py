@@ -10,6 +10,7 @@ from interp.sae.kernels import reference
 from interp.sae.kernels import triton as backend
 from interp.sae.kernels.backend import FusedAdam
 from interp.sae.kernels.lists import CodeParams, GatedParams, LossOptions
+from interp.sae.registry import architecture
 from interp.sae.step import make_step
 from tests.sae.kernels.cases import GATED_VARIANTS, L1, batch, dense_gradients
 from tests.sae.kernels.triton_cases import exact, gated, present, standard
@@ -142,6 +143,28 @@ def test_training_step_takes_the_triton_route(grad_clip: float | None) -> None:
         step = make_step(sae, backend=route, grad_clip=grad_clip)
         assert step.backend_name == route
         losses = [float(step(batch(5, 6, dtype=torch.float32, seed=s), 0.1, 1e-3).loss) for s in range(2)]
+        return [p.detach() for p in sae.parameters()], losses
+
+    ours, our_losses = trained("triton")
+    theirs, their_losses = trained("dense")
+    assert our_losses == pytest.approx(their_losses, rel=1e-5)
+    assert max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["matryoshka", "jumprelu"])
+def test_training_steps_of_a_recipe_take_the_triton_route(name: str) -> None:
+    """With momentum, clipping and, of the second step, dead latents."""
+
+    def trained(route: str) -> tuple[list, list[float]]:
+        kind = architecture(name)
+        form = {"k": 2.5, "widths": (3, 12)} if name == "matryoshka" else {}
+        sae = kind(kind.config_class(6, 12, **form), seed=1)
+        step = make_step(sae, betas=(0.9, 0.999), grad_clip=0.5, backend=route)
+        assert step.backend_name == route
+        losses = []
+        for s, dead in enumerate((None, torch.tensor([2, 7]))):
+            stats = step(batch(3, 6, dtype=torch.float32, seed=s), 0.1, 1e-3, dead=dead)
+            losses.append(float(stats.loss))
         return [p.detach() for p in sae.parameters()], losses
 
     ours, our_losses = trained("triton")
