@@ -1,16 +1,18 @@
 """Dictionary architectures beyond the Gated SAE, on SmolLM2-135M: what each is expected to do beside what it does.
 
-    python -m scripts.reproduce.dictionary_architectures --which transcoder
+    python scripts/reproduce/dictionary_architectures.py                      # all
+    python scripts/reproduce/dictionary_architectures.py --which transcoder   # one part
+    python scripts/reproduce/dictionary_architectures.py --quick              # fewer tokens and steps
 
-See `dictionary_coders.py` for the transcoder and crosscoder parts.
+The parts are described in `dictionary_coders.py`. What is harvested and tuned is kept in the folder of results.
 """
 
 from __future__ import annotations
 
 import sys
 
-from scripts.reproduce import dictionary_coders
-from scripts.reproduce.checks import run
+import dictionary_coders
+from checks import run
 
 PARTS = {
     "transcoder": dictionary_coders.transcoder,
@@ -20,8 +22,7 @@ PARTS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    assert __doc__ is not None
-    return run(__doc__, PARTS, "runs/dictionary_architectures", argv)
+    return run(__doc__ or "", PARTS, "results/dictionary_architectures", argv)
 
 
 if __name__ == "__main__":

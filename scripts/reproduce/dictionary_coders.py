@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from checks import Findings
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
@@ -34,7 +35,6 @@ from interp.models.loading import load_model
 from interp.sae.evaluate import evaluate, evaluate_several
 from interp.sae.relative_norms import RelativeNorms, relative_norms
 from interp.sae.training import TrainedSAE, train
-from scripts.reproduce.checks import Findings
 
 MODEL = "smollm2-135m"
 MLP = ("model.layers.15.post_attention_layernorm:out", "mlp_out.15")
