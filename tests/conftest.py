@@ -54,6 +54,24 @@ def _interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """What a test (or a reader that it calls) silences must not be silent for the next one in the process."""
+    before = _levels()
+    yield
+    for name in _levels():
+        logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
+
+
+def _levels() -> dict[str, int]:
+    loggers = logging.root.manager.loggerDict.items()
+    return {
+        name: one.level
+        for name, one in loggers
+        if name.startswith("interp") and isinstance(one, logging.Logger)
+    }
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> LanguageModel:
     """SmolLM2-135M-Instruct from its package (converted on first use, then about a second)."""

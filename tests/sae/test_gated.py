@@ -224,11 +224,11 @@ def test_untied_has_no_jumprelu_form():
         gated(tied=False).to_jumprelu()
 
 
-def test_jumprelu_is_for_inference():
+def test_a_jumprelu_of_zeros_reconstructs_nothing_and_is_its_own_jumprelu():
     sae = JumpReLUSAE(JumpReLUConfig(D, F))
     assert sae.to_jumprelu() is sae
-    with pytest.raises(TypeError, match="inference"):
-        sae.loss(torch.zeros(3, D), 1.0)
+    loss = sae.loss(torch.ones(3, D), 1.0)
+    assert (float(loss.reconstruction), float(loss.sparsity)) == (D, 0.0)
 
 
 def test_leading_dimensions():

@@ -343,7 +343,7 @@ def code_token_pass(
 def main_residual(G: Float[Tensor, "n*P e"], options: LossOptions, n_tokens: int) -> Float[Tensor, "n e"]:
     """``y - x_hat`` of the main prefix, out of the token pass's G."""
     prefixes, scale = options.prefixes or Prefixes((1,), (1.0,)), options.error_scale(n_tokens, G.shape[1])
-    by_prefix = G.view(n_tokens, len(prefixes.ends), -1)
+    by_prefix = G.view(n_tokens, len(prefixes.ends), G.shape[1])
     main = prefixes.main % len(prefixes.ends)
     own = by_prefix[:, main]
     if main + 1 < len(prefixes.ends):
