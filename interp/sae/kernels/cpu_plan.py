@@ -170,8 +170,8 @@ def _plan_code(
     needs_norms = options.sparsity in ("ri_l1", "tanh") or getattr(rule, "by_norm", False)
     norms = as_array(options.norms(params.W_dec.detach())) if needs_norms else np.ones(len(b_enc), dtype)
     per_token, scale = l1 / max(n, 1), options.error_scale(n, e)
-    weighted = options.sparsity in ("l1", "ri_l1")
-    pull = (per_token * norms if weighted else np.zeros_like(norms)).astype(dtype)
+    of_latent = {"l1": np.ones_like(norms), "ri_l1": norms}.get(options.sparsity, np.zeros_like(norms))
+    pull = (per_token * of_latent).astype(dtype)
     f, beta, G = np.empty_like(p), np.empty_like(p), np.empty((n * P, e), dtype)
     rows = tokens if P == 1 else np.empty(len(p), np.int32)
     errors, G_sums = np.zeros((n, P)), np.zeros((PIECES, e), dtype)
@@ -214,7 +214,7 @@ def _plan_code(
     }
     by_prefix = scale * errors.sum(0)
     sparsity = _code_sparsity(
-        options, float(norms @ sum_f), u if options.sparsity == "tanh" else nothing, n, n_open
+        options, float(of_latent @ sum_f), u if options.sparsity == "tanh" else nothing, n, n_open
     )
     smallest = np.inf
     if isinstance(rule, TopK | BatchTopK) and len(p):

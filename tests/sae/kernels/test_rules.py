@@ -209,6 +209,7 @@ CASES: dict[str, LossOptions] = {
     "topk": LossOptions(sparsity=NONE, rule=TopK(3)),
     "topk mean": LossOptions(sparsity=NONE, rule=TopK(3), mse_reduction="mean", center_input=False),
     "topk by norm": LossOptions(sparsity=NONE, rule=TopK(4, by_norm=True)),
+    "topk by norm with l1": LossOptions(sparsity="l1", rule=TopK(4, by_norm=True)),
     "abstopk": LossOptions(sparsity=NONE, rule=TopK(4, absolute=True)),
     "all of them": LossOptions(sparsity=NONE, rule=TopK(23)),
     "multi": LossOptions(sparsity=NONE, rule=TopK(8), prefixes=Prefixes((2, 8), (1.0, 0.125), "rank", 0)),
