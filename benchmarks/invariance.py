@@ -2,8 +2,8 @@
 
 Each line is the CPU time of the best of a few rounds on one thread over growing sizes, with the exponent of the growth
 (the slope of log time against log size).  The floor is what the reduction cannot do without: as many weighted fits of
-scikit-learn's LogisticRegression on the inflated rows, in the same process.  We know of no public library with this (not searched systematically)
-reduction.
+scikit-learn's LogisticRegression on the inflated rows, in the same process.  We know of no public library with this
+reduction, and haven't searched systematically.
 
     OMP_NUM_THREADS=1 python benchmarks/invariance.py [--rounds 2] [--out FILE.json]
 """
